@@ -5,6 +5,8 @@ May import every other room but `offline`.
 
 Not obvious:
 
+- What recovery changes is synced once, for the whole directory, when all logs are open (`loading`); so nothing may be
+  appended before.
 - A move's mark (`moved`) goes last, when the original's end is synced: by it the next start knows which of two copies
   to keep.
 - A directory of a topic id that the metadata do not have becomes `-stray`. Deletions are synced, once per directory,

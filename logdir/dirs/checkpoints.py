@@ -134,7 +134,7 @@ class Checkpoints:
 
     def forget(self, key: TopicPartition) -> None:
         """A partition of this name that is gone is in no file any more: a new one must not be opened with its offsets.
-        Raises `StorageError`.
+        All others that are gone leave the files with it, as they may be created again next. Raises `StorageError`.
         """
         for name, known in (
             (checkpoint.RECOVERY_POINT, self._recovery_points),
@@ -142,7 +142,11 @@ class Checkpoints:
             (checkpoint.HIGH_WATERMARK, self._high_watermarks),
         ):
             if known.get(key, 0):
-                self.write(self._next(name, {each: offset for each, offset in known.items() if each != key}))
+                here = self._state.logs.keys() | self._state.futures.keys()
+                gone = {each for each in known if each == key or each not in here}
+                self.write(self._next(name, {each: offset for each, offset in known.items() if each not in gone}))
+                for each in gone:
+                    del known[each]
             known.pop(key, None)
 
     def follow(self, cut: PartitionLog) -> None:

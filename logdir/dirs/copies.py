@@ -35,6 +35,11 @@ class Copies:
             raise
         except OSError as error:
             raise StorageError(f"making {state.path}/{name}", error) from error
+        try:
+            created.make_files()  # a move in progress is to be found by the next start
+        except StorageError:
+            self._dirs.unmake((topic, partition), created)
+            raise
         state.futures[topic, partition] = created
         return created
 

@@ -3,6 +3,7 @@
     identity                                the broker it belongs to: creating, locking, reading meta.properties
     state <- checkpoints <- keeper          the checkpoint files; what the logs report to their directory
              partition_dirs <- copies       the directories of partitions, and those being copied here
+    new_logs                                logs whose files are to be made
              loading                        opening all of them
 
 `log_dir.LogDir` makes the parts and hands them out. Each can be made, and tested, without those above it. Times are
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
+from barnabas.logdir.dirs.new_logs import NewLogs
 from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.errors import StorageError
 from barnabas.logdir.files.removal import Removals
@@ -32,7 +34,18 @@ class DirState:
     that never repeat.
     """
 
-    __slots__ = ("disk", "failure", "futures", "logs", "on_failure", "path", "removals", "unique_hex", "wall_ms")
+    __slots__ = (
+        "disk",
+        "failure",
+        "futures",
+        "logs",
+        "new_logs",
+        "on_failure",
+        "path",
+        "removals",
+        "unique_hex",
+        "wall_ms",
+    )
 
     def __init__(self, path: str, disk: Disk, *, wall_ms: Callable[[], int], unique_hex: Callable[[], str]) -> None:
         self.path = path
@@ -42,6 +55,7 @@ class DirState:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self.futures: dict[TopicPartition, PartitionLog] = {}
         self.removals = Removals(disk)
+        self.new_logs = NewLogs()
         self.failure: StorageError | None = None
         self.on_failure: Callable[[StorageError], None] | None = None
 

@@ -62,8 +62,8 @@ class Loading:
         for entry in sorted(entries):
             if entry.is_dir:
                 self._load(entry, now_ms)
-        if not self.was_clean and state.logs:
-            # A killed process leaves unsynced files, and no record of which.
+        if not self.was_clean and (state.logs or state.futures):
+            # A killed process leaves unsynced files, and no record of which; recovery has cut others.
             state.disk.sync_all(state.path)
 
     def _load(self, entry: Entry, now_ms: int) -> None:
@@ -98,6 +98,7 @@ class Loading:
                 topic_id=self._read_topic_id(path, key),
                 cleaned_to=known.cleaned_to,
                 only_copy=self._only_copies,
+                synced_later=not self.was_clean,
             )
         except (CorruptRecords, CorruptFile) as error:
             raise LogDirError(

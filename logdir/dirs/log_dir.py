@@ -11,6 +11,7 @@ Its parts share one `DirState` (dir_state.py, which says which part uses which):
     identity.py        whose it is: one broker at a time, and the same one for good
     checkpoints.py     recovery points, log starts, high watermarks
     partition_dirs.py  making, renaming, giving up the directories of partitions
+    new_logs.py        logs whose files are to be made
     copies.py          partitions being moved here from another directory
     loading.py         opening all of it                 dir_keeper.py  what its logs report to it
     closing.py         making all logs safe              removal.py     (in `files`) delayed removals
@@ -19,8 +20,8 @@ A failed disk ends the directory: `failure` says so, its logs refuse appends, an
 that the next start recovers. `go_offline` releases everything in it.
 
 Times are milliseconds of the wall clock. Threads: `load` and `close` may run in one while the loop does not use the
-directory; `removals.remove`, `checkpoints.write` and `flush` of a log may at any time; everything else belongs to the
-loop.
+directory; `removals.remove`, `new_logs.make`, `checkpoints.write` and `flush` of a log may at any time; everything else
+belongs to the loop.
 
 A directory of a former topic with the name of a present one is set aside (`-stray`), as Apache Kafka does with KRaft.
 It is neither served nor removed.
@@ -42,6 +43,7 @@ from barnabas.logdir.dirs.dir_keeper import DirKeeper
 from barnabas.logdir.dirs.dir_state import DirState, TopicPartition
 from barnabas.logdir.dirs.identity import Identity
 from barnabas.logdir.dirs.loading import Loading
+from barnabas.logdir.dirs.new_logs import NewLogs
 from barnabas.logdir.dirs.partition_dirs import PartitionDirs
 from barnabas.logdir.files import layout
 from barnabas.logdir.files.config import LogConfig
@@ -123,6 +125,11 @@ class LogDir:
         return self._state.removals
 
     @property
+    def new_logs(self) -> NewLogs:
+        """Logs whose files are to be made."""
+        return self._state.new_logs
+
+    @property
     def failure(self) -> StorageError | None:
         """Why nothing here is touched any more. Set it for a directory that cannot be used from the start on, of which
         `on_failure` is not called; otherwise `storage_failed` does it.
@@ -174,7 +181,8 @@ class LogDir:
         return iter(list(self.logs.items()))
 
     def open_or_create(self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
-        """The partition's log with `config`; an empty one if there is none. `topic_id`: 16 bytes.
+        """The partition's log with `config`; an empty one if there is none, whose files come later. `topic_id`: 16
+        bytes.
 
         Raises KafkaError INCONSISTENT_TOPIC_ID if the directory is that of another topic of the same name,
         `StorageError`.
@@ -185,6 +193,7 @@ class LogDir:
             if opened is None:
                 name = layout.partition_dir(topic, partition)
                 created = self.logs[key] = self.partition_dirs.make(key, name, topic_id, config)
+                self.new_logs.add((created,))
                 return created
             if topic_id is not None:
                 if opened.topic_id is None:
@@ -255,6 +264,7 @@ class LogDir:
             log.warning("releasing %s: %s", self.path, error)
 
     def _release(self) -> None:
+        self.new_logs.forget()
         for _, opened in self._state.all_logs():
             opened.abandon()
         self._state.logs = {}

@@ -126,6 +126,11 @@ class LogDirs:
         for each in self.dirs:
             each.listen(on_rolled=on_rolled)
 
+    def set_on_created(self, on_created: Callable[[], None]) -> None:
+        """A log was created, and waits in `LogDir.new_logs` for its files."""
+        for each in self.dirs:
+            each.new_logs.on_added = on_created
+
     # ---- what there is
 
     @property
@@ -304,6 +309,13 @@ class LogDirs:
                         min(given_up.log_start_offset, kept.logs[key].log_end_offset), kept.logs[key].log_end_offset
                     )
                     return kept
+        for kept, blank in ((one, other), (other, one)):
+            if _is_blank(blank.logs[key], kept.logs[key]):
+                log.warning("%s is empty, and %s is not: given up", blank.logs[key].directory, kept.logs[key].directory)
+                blank.partition_dirs.give_up(key, blank.logs[key])
+                del blank.logs[key]
+                blank.sync_names()
+                return kept
         raise duplicate(key, first.directory, second.directory)
 
     def unlock(self) -> None:
@@ -460,6 +472,14 @@ def _has_all_of(one: PartitionLog, other: PartitionLog) -> bool:
         return True  # there is nothing to compare, or compaction may have changed it
     # Both were one log once: where they have parted, what follows is not the same.
     return _batch_at(one, end - 1) == _batch_at(other, end - 1)
+
+
+def _is_blank(one: PartitionLog, other: PartitionLog) -> bool:
+    """Of two logs of a partition: there has never been anything in `one`. Its directory failed when it had just been
+    created, and the partition was created again in another one.
+    """
+    same = one.topic_id in (None, other.topic_id)
+    return same and one.log_end_offset == 0 and one.segment_count == 1
 
 
 def _batch_at(opened: PartitionLog, offset: int) -> bytes | None:

@@ -5,6 +5,8 @@ and which uses which.
 
 Not obvious:
 
+- A new log has no directory and no files until its first write, or until a thread has made them (`making`): creating
+  thousands of partitions touches no disk.
 - A truncation is in memory first, whole, then on the disk in steps that can be done again (`tail_repair`; `cutting` in
   `segments`): what lacks a descriptor half way continues before the next write.
 - A cleaned segment takes its place in five steps, alternating between thread and loop (`compacted`). Once the `.swap`

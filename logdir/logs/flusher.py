@@ -11,6 +11,7 @@ import threading
 
 from barnabas.logdir.files.checkpoint import LEADER_EPOCH
 from barnabas.logdir.files.disk import replace_file
+from barnabas.logdir.logs.making import make
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.flush import Flush
 
@@ -34,6 +35,7 @@ class Flusher:
         """Note what is to be synced; see flush.py. Raises OSError."""
         state = self._state
         with state.lock:
+            make(state)
             end_offset = state.log_end_offset
             segments = []
             for segment in state.segments:
@@ -112,5 +114,6 @@ class Flusher:
             state.recovery_point < state.log_end_offset
             or state.epochs.changed
             or bool(state.unsynced_dirs)
+            or state.unmade is not None
             or any(segment.dirty or segment.indexes_dirty for segment in state.segments)
         )

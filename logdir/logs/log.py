@@ -6,12 +6,13 @@
     writer.py, tail_repair.py     writing what is staged         flusher.py                   making it safe
     reader.py                     where bytes and times are      compacted.py                 compaction
     truncation.py                 cutting the end off            head.py                      the start, retention
+    making.py                     the files of a new one
 
 Here: what concerns several of them, which is what the log is, and closing, moving and abandoning it.
 
 Offsets count records, sizes are bytes, `now_ms` is the wall clock in milliseconds.
-Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns) and `FileSlice.read` may run in
-threads meanwhile.
+Threads: a log belongs to the loop; `flush` (or `begin_flush` and what it returns), `make_files` and `FileSlice.read`
+may run in threads meanwhile.
 
 Not done: tiered storage, down-conversion (the answer's business), `preallocate`.
 """
@@ -19,33 +20,38 @@ Not done: tiered storage, down-conversion (the answer's business), `preallocate`
 from __future__ import annotations
 
 import errno
+import threading
 
 from barnabas.kproto.allowance import Allowance
 from barnabas.kproto.records import CorruptRecords
 from barnabas.logdir.compaction.plan import CleanedSegment, CompactionPlan, CompactionState
 from barnabas.logdir.files.config import LogConfig
+from barnabas.logdir.files.disk import Disk
 from barnabas.logdir.files.epochs import LeaderEpochs
 from barnabas.logdir.files.errors import StorageError
+from barnabas.logdir.files.keeper import Keeper
 from barnabas.logdir.files.open_files import FileSlice
 from barnabas.logdir.files.txn_index import AbortedTxn
 from barnabas.logdir.logs.appender import Appender
 from barnabas.logdir.logs.compacted import Compaction, Swap
 from barnabas.logdir.logs.flusher import Flusher
 from barnabas.logdir.logs.head import LogHead
+from barnabas.logdir.logs.making import call_off, make
 from barnabas.logdir.logs.reader import Reader
 from barnabas.logdir.logs.roll_limits import RollLimits
 from barnabas.logdir.logs.roller import Roller
-from barnabas.logdir.logs.state import LogState
+from barnabas.logdir.logs.state import LogState, Unmade
 from barnabas.logdir.logs.tail_repair import TailRepair
 from barnabas.logdir.logs.truncation import Truncation
 from barnabas.logdir.logs.writer import Writer
 from barnabas.logdir.segments.flush import Flush
 from barnabas.logdir.segments.incoming import AppendInfo, AppendOrigin
 from barnabas.logdir.segments.producers import InTransaction, Producers
+from barnabas.logdir.segments.segment import Segment
 
 
 class PartitionLog:
-    """See the module. Made by `recovery.open_log`.
+    """See the module. Made by `recovery.open_log`, and by `new_log`.
 
     state, appender, writer, reader: callers that need them for each request take the part itself, which saves a
     call.
@@ -345,6 +351,33 @@ class PartitionLog:
         """See `Compaction.swap_in`."""
         self._compaction.swap_in(plan, cleaned, now_ms)
 
+    # ---- making files
+
+    @property
+    def is_made(self) -> bool:
+        """It has its directory and its files."""
+        return self.state.unmade is None
+
+    def make_files(self) -> None:
+        """Make the directory and the files that a new log lacks, its indexes too, unsynced. From any thread. Raises
+        `StorageError`; what is there stays, and a later call makes the rest.
+        """
+        state = self.state
+        with state.lock:
+            if state.abandoned:
+                return
+            try:
+                make(state)
+                state.active.save_indexes()
+            except OSError as error:
+                raise state.refused("making", error) from error
+
+    def give_up(self) -> bool:
+        """`abandon`; whether there is a directory on the disk that is to be removed."""
+        self.abandon()
+        with self.state.lock:
+            return not call_off(self.state)
+
     # ---- making safe
 
     @property
@@ -403,10 +436,13 @@ class PartitionLog:
         state = self.state
         try:
             with state.lock:
-                self._repair.run()
+                if self._repair.is_needed:
+                    self._repair.run()
                 state.active.finish()
                 end = state.log_end_offset
-                state.take_snapshot(end)
+                # Without producers, now and before, there is nothing to say, and nothing to read at the next start.
+                if state.snapshots or len(state.producers) > 0:
+                    state.take_snapshot(end)
                 # Older snapshots serve truncations; two of them are plenty.
                 bases = {segment.base_offset for segment in state.segments[-2:]}
                 state.drop_snapshots(lambda at: at < end and at not in bases)
@@ -440,3 +476,38 @@ class PartitionLog:
             state.unsynced_dirs = tuple(path.replace(old, directory, 1) for path in state.unsynced_dirs)
             for segment in [*state.segments, *(cut.segments if cut else ())]:
                 segment.moved_to(directory)
+
+
+def new_log(
+    disk: Disk,
+    parent: str,
+    name: str,
+    config: LogConfig,
+    keeper: Keeper,
+    *,
+    now_ms: int,
+    topic_id: bytes | None,
+    log_start_offset: int = 0,
+) -> PartitionLog:
+    """An empty log in the directory `name` of `parent`, neither of which is touched: making.py."""
+    directory = f"{parent}/{name}"
+    lock = threading.RLock()
+    first = Segment.new(disk, directory, log_start_offset, keeper.pool, lock, now_ms=now_ms)
+    return PartitionLog(
+        LogState(
+            disk,
+            directory,
+            config,
+            keeper,
+            lock,
+            segments=[first],
+            producers=Producers(),
+            snapshots=[],
+            epochs=LeaderEpochs(),
+            log_start_offset=log_start_offset,
+            log_end_offset=log_start_offset,
+            recovery_point=0,
+            topic_id=topic_id,
+            unmade=Unmade(parent),
+        )
+    )

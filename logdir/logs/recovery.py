@@ -63,14 +63,16 @@ def open_log(
     topic_id: bytes | None = None,
     cleaned_to: int = 0,
     only_copy: bool = False,
+    synced_later: bool = False,
 ) -> PartitionLog:
     """The log in `directory`, which is there; an empty directory becomes an empty log. Reads no file that it need
     not. Raises OSError.
 
     `recovery_point`, `log_start_offset` and `cleaned_to` (the cleaner's) are those of the checkpoints, `clean` says
-    that the last stop was, `only_copy` that no other broker can have the records.
+    that the last stop was, `only_copy` that no other broker can have the records. synced_later: the caller syncs the
+    file system before anything is appended; otherwise what recovery cuts off is synced here, log by log.
     """
-    opening = _Opening(disk, directory, config, keeper, now_ms, cleaned_to, only_copy)
+    opening = _Opening(disk, directory, config, keeper, now_ms, cleaned_to, only_copy, synced_later)
     return opening.run(recovery_point, log_start_offset, clean, topic_id)
 
 
@@ -86,6 +88,7 @@ class _Opening:
         now_ms: int,
         cleaned_to: int,
         only_copy: bool,
+        synced_later: bool,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -93,6 +96,7 @@ class _Opening:
         self.keeper = keeper
         self.now_ms = now_ms
         self.only_copy = only_copy
+        self.synced_later = synced_later
         self.gaps_to = MAX_OFFSET if config.compact else cleaned_to
         """Compaction leaves gaps between segments, also in a log that is not compacted any more."""
         self.lock = threading.RLock()
@@ -105,6 +109,7 @@ class _Opening:
     def run(self, recovery_point: int, log_start_offset: int, clean: bool, topic_id: bytes | None) -> PartitionLog:
         self._list()
         self._load_epochs()
+        stored_epochs = None if self.epochs.changed else self.epochs.entries
         end = self._end_after_clean_stop() if clean else None
         recovered = end is None
         if end is None:
@@ -126,13 +131,15 @@ class _Opening:
                 Segment.new(self.disk, self.directory, end, self.keeper.pool, self.lock, now_ms=self.now_ms)
             )
             self.segments[-1].make_files()
-        if self.cut:
+        if self.cut and not self.synced_later:
             # Before anything is appended: another crash must not bring old records back behind new ones.
             self.segments[-1].sync()
             self.disk.sync_dir(self.directory)
         start = max(log_start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(start)
+        if self.epochs.entries == stored_epochs:
+            self.epochs.changed = False
         if not recovered and self.snapshots:
             rebuild_producers(self.disk, self.directory, self.segments, self.snapshots, self.producers, end)
         opened = PartitionLog(
@@ -353,7 +360,8 @@ class _Opening:
             if cut:
                 self.cut = True
                 log.warning("%s: cut %d bytes behind offset %d", segment.path(), cut, end)
-                segment.sync()
+                if not self.synced_later:
+                    segment.sync()
                 if following and following[0].base_offset != end and not self.only_copy:
                     self._set_aside(following, f"lies behind damage: the log ends at {end}")
                     break

@@ -6,7 +6,7 @@ Below the recovery point everything is synced, below the log end offset everythi
 and the next offset is staged (writer.py). The parts hold the same `LogState` and no reference to `log.PartitionLog`,
 so each of them can be made, and tested, without the others above it:
 
-    state <- flusher <- tail_repair, roll_limits <- writer <- roller <- appender
+    state <- making <- flusher <- tail_repair, roll_limits <- writer <- roller <- appender
     state <- reader <- compacted                    (which segments are cleaned, and swapped)
     truncation, head                                the two ends, over all of these
 
@@ -23,6 +23,7 @@ import errno
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from barnabas.kproto.records import CorruptRecords
@@ -38,6 +39,14 @@ from barnabas.logdir.segments.replay import aborted_of
 from barnabas.logdir.segments.segment import Segment
 
 
+@dataclass(slots=True)
+class Unmade:
+    """A new log's directory, `parent`, and whether its own is there: more is not, or not yet."""
+
+    parent: str
+    has_dir: bool = False
+
+
 class LogState:
     """See the module.
 
@@ -47,7 +56,7 @@ class LogState:
     not move the recovery point. unsynced_files, unsynced_dirs: paths for the next flush, mostly none. failure: why the
     log refuses to append. abandoned: it was closed, deleted or moved away, or its directory failed. truncated_to: where
     the log ended after the truncation that cut most since the last compaction began. known_as: the `PartitionLog`, for
-    the keeper, who knows the log by it.
+    the keeper, who knows the log by it. unmade: of a new log, until its files are there (making.py).
     """
 
     __slots__ = (
@@ -72,6 +81,7 @@ class LogState:
         "snapshots",
         "topic_id",
         "truncated_to",
+        "unmade",
         "unsynced_dirs",
         "unsynced_files",
     )
@@ -92,6 +102,7 @@ class LogState:
         log_end_offset: int,
         recovery_point: int,
         topic_id: bytes | None,
+        unmade: Unmade | None = None,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -115,6 +126,7 @@ class LogState:
         self.abandoned = False
         self.truncated_to: int | None = None
         self.known_as: Any = None
+        self.unmade = unmade
 
     # ---- segments
 

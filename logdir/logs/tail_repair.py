@@ -1,13 +1,15 @@
 """What is left to be done on the disk before anything is written behind the log's end.
 
-Either a failed write has left bytes there, or a truncation has shortened the log in memory and its files have not
-followed yet (`cutting.Cut`). `run` does the rest. If it fails, though the disk has not (`StorageError.is_ours`), it
-continues later where it stopped: the next write, roll, truncation or close calls it first.
+A failed write has left bytes there; or a truncation has shortened the log in memory and its files have not followed yet
+(`cutting.Cut`); or the log is new and has no files (making.py). `run` does the rest. If it fails, though the disk has
+not (`StorageError.is_ours`), it continues later where it stopped: the next write, roll, truncation or close calls it
+first.
 """
 
 from __future__ import annotations
 
 from barnabas.logdir.logs.flusher import Flusher
+from barnabas.logdir.logs.making import make
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.segments.cutting import Cut
 
@@ -17,12 +19,12 @@ class TailRepair:
     cut: the truncation whose files have not followed.
     """
 
-    __slots__ = ("_flusher", "_state", "cut", "is_needed")
+    __slots__ = ("_flusher", "_is_new", "_state", "cut", "is_needed")
 
     def __init__(self, state: LogState, flusher: Flusher) -> None:
         self._state = state
         self._flusher = flusher
-        self.is_needed = False
+        self.is_needed = self._is_new = state.unmade is not None
         self.cut: Cut | None = None
 
     def begin(self, cut: Cut) -> None:
@@ -39,11 +41,15 @@ class TailRepair:
                 raise self._state.refused("truncating", error) from error
 
     def run(self) -> None:
-        """Cut the files back to what the log has in memory. Raises OSError."""
+        """Make the files of a new log; cut those of another back to what it has in memory. Raises OSError."""
         cut = self.cut
-        if cut is None:
+        if self._is_new:
+            with self._state.lock:
+                make(self._state)  # unless a thread has done it
+            self._is_new = False
+        elif cut is None:
             self._state.active.cut_back()
-        else:
+        if cut is not None:
             self._finish_cut(cut)
             self.cut = None
         self.is_needed = False

@@ -50,7 +50,8 @@ class Truncation:
         state = self._state
         assert offset >= 0
         self._writer.write()
-        self._repair.finish()
+        if state.unmade is None:
+            self._repair.finish()
         if self._compaction is not None:
             self._compaction.stop_for_truncation(offset)
         if offset >= state.log_end_offset:

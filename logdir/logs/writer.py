@@ -111,7 +111,7 @@ class Writer:
             error = OSError(errno.EIO, error.message)
         failed = StorageError(f"appending to {state.active.path()}", error)
         self.forget()
-        if self._repair.is_needed:
+        if self._repair.is_needed and state.unmade is None:
             try:
                 self._repair.run()
             except OSError as second:

@@ -1,4 +1,4 @@
-"""The indexes of a segment, rebuilt from its log file: for missing or invalid ones.
+"""The indexes of a segment, rebuilt from its log file: for missing or invalid ones, and after a crash.
 
 Reads the headers of all batches. A time index of one entry (timestamp 0, relative offset 0) looks like the beginning of
 a preallocated file (index.py), or of one that lost its content: the first batch decides.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.logdir.files.disk import Disk
+from barnabas.logdir.files.disk import Disk, read_file
 from barnabas.logdir.files.index import OffsetIndex, TimeIndex
 from barnabas.logdir.files.scan import iter_batches
 
@@ -41,3 +41,20 @@ def is_padding(disk: Disk, log_fd: Callable[[], int], size: int, times: TimeInde
         return False
     first = next(iter_batches(disk, log_fd(), 0, size), None)
     return first is None or (first.max_timestamp, first.last_offset) != times.last()
+
+
+def note_saved(disk: Disk, path: str, index: OffsetIndex | TimeIndex) -> None:
+    """Find out what of `index`, which was rebuilt, its file holds already: `save_indexes` writes the rest. A killed
+    process leaves most files as they are to be, and on ext4 emptying one to fill it again takes a millisecond. Raises
+    OSError.
+    """
+    try:
+        found = read_file(disk, path)
+    except FileNotFoundError:
+        index.stale = True
+        return
+    if found.startswith(index.encode()):
+        index.saved = len(index)
+        index.stale = len(found) > index.size
+    else:
+        index.stale = True

@@ -29,7 +29,7 @@ from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, T
 from barnabas.logdir.files.open_files import LogFile, Pool, new_log_file
 from barnabas.logdir.files.scan import StoredBatch, find_batch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.segments.reindex import is_padding, made_anew
+from barnabas.logdir.segments.reindex import is_padding, made_anew, note_saved
 from barnabas.logdir.segments.timed_batch import TimedBatch, timed
 
 SAVE_EVERY = 256
@@ -121,25 +121,31 @@ class Segment:
         now_ms: int,
         jitter_ms: int = 0,
     ) -> Segment:
-        """An empty segment that has no files yet: `make_files` comes next."""
+        """An empty segment that has no files yet: `make_files`, or `make_log_file`, comes next. Its index files are
+        made, or leftovers of the same names emptied, when they are first saved.
+        """
         segment = cls(disk, directory, base_offset, 0, pool, lock, now_ms=now_ms, jitter_ms=jitter_ms)
         segment._tail_floor = base_offset - 1
         segment._max_timestamp = segment._first_timestamp = -1
         segment._offsets = OffsetIndex(base_offset)
         segment._times = TimeIndex(base_offset)
+        segment._offsets.stale = segment._times.stale = True
         segment._txns = []
         return segment
 
     def make_files(self) -> None:
-        """Make the files of an empty segment; leftovers of the same name are emptied. The directory is not synced.
-        Raises OSError.
+        """Make what an empty segment needs before it is written to; leftovers of the same names are emptied. The
+        directory is not synced. Raises OSError.
         """
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-            write_file(self._disk, self.path(suffix), b"", sync=False)
         txn_index.replace(self._disk, self.path(layout.TXN_INDEX), [])
         self._file = new_log_file(self._disk, self.path())
         self.dirty = True
         self._pool.add(self)
+
+    def make_log_file(self) -> None:
+        """As `make_files`, in a new directory, and from any thread: nothing is opened for good. Raises OSError."""
+        new_log_file(self._disk, self.path())
+        self.dirty = True
 
     def __repr__(self) -> str:
         return f"Segment({self.path()!r}, size={self.size})"
@@ -304,8 +310,9 @@ class Segment:
                     self._disk.truncate(fd, index.saved * entry_size)
                     index.stale = False
                 data = index.encode(index.saved)
-                write_fully(self._disk, fd, (data,), index.saved * entry_size)
-                index.saved += len(data) // entry_size
+                if data:
+                    write_fully(self._disk, fd, (data,), index.saved * entry_size)
+                    index.saved += len(data) // entry_size
             finally:
                 self._disk.close(fd)
             self.indexes_dirty = True
@@ -546,13 +553,16 @@ class Segment:
             self._disk.truncate(self.file().fd, size)
             self.size = size
         self._pool.add(self, offsets.size + times.size)
-        for suffix in (layout.OFFSET_INDEX, layout.TIME_INDEX):
-            write_file(self._disk, self.path(suffix), b"", sync=False)
-        self.set_aborted(aborted, save=True)
+        self.set_aborted(aborted, save=bool(aborted) or self._txns != [])  # None: there is a file
+        if max_timestamp >= 0:
+            times.add(max_timestamp, max_timestamp_offset)  # as `finish` does
+        for suffix, index in ((layout.OFFSET_INDEX, offsets), (layout.TIME_INDEX, times)):
+            note_saved(self._disk, self.path(suffix), index)
         self._offsets, self._times = offsets, times
         self._max_timestamp, self._max_timestamp_offset = max_timestamp, max_timestamp_offset
-        self.dirty = self.indexes_dirty = self.unfinished = True
-        self.finish()
+        self.dirty = self.indexes_dirty = True
+        self.unfinished = False
+        self.save_indexes()
 
     def moved_to(self, directory: str) -> None:
         """Its files are in `directory` now; a file that is open stays so."""

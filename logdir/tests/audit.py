@@ -68,6 +68,9 @@ def entries(data: bytes) -> list[tuple[int, int, int, int, BatchHeader | None, b
 def audit(log: PartitionLog, disk: MemoryDisk, *, expired: bool = False) -> None:
     """Assert it all. `expired`: producers may have been forgotten. The log is written, not necessarily flushed."""
     whole = log.first_base_offset == 0 and not expired
+    if not log.is_made:
+        assert (log.size, log.segment_count, log.log_end_offset) == (0, 1, log.first_base_offset)
+        return
     state = State()
     snapshots: dict[int, Producers] = {}
     for entry in disk.list(log.directory):

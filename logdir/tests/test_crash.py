@@ -173,11 +173,14 @@ class Life:
 
     # ---- what must be left
 
+    def files(self, log: PartitionLog) -> list[bytes]:
+        """The contents of the log files: none of a log that has not been written to."""
+        if not log.is_made:
+            return []
+        return [bytes(self.disk.node(f"{PATH}/t-0/{file_name(base, '.log')}").data) for base in log.segment_bases]
+
     def check(self, log: PartitionLog) -> None:
-        pieces = b"".join(
-            bytes(self.disk.node(f"{PATH}/t-0/{file_name(base, '.log')}").data) for base in log.segment_bases
-        )
-        found = [piece for *_, piece in entries(pieces)]
+        found = [piece for data in self.files(log) for *_, piece in entries(data)]
         start, end = log.first_base_offset, log.log_end_offset
         assert end >= self.safe, f"the log ends at {end}, but up to {self.safe} it was flushed"
         assert start <= self.start_max or not self.safe, f"the log starts at {start}, not at {self.start_max} at most"
@@ -282,11 +285,7 @@ class LifeAlone(Life):
         pass
 
     def check(self, log: PartitionLog) -> None:
-        found = [
-            piece
-            for base in log.segment_bases
-            for *_, piece in entries(bytes(self.disk.node(f"{PATH}/t-0/{file_name(base, '.log')}").data))
-        ]
+        found = [piece for data in self.files(log) for *_, piece in entries(data)]
         start, end = log.first_base_offset, log.log_end_offset
         assert end >= self.safe, f"the log ends at {end}, but up to {self.safe} it was flushed"
         known = iter([bytes(view) for view in self.given])
@@ -418,6 +417,73 @@ def test_failure_of_some_calls(code: int, lasting: bool) -> None:
 def test_failure_of_every_call(code: int, lasting: bool) -> None:
     for number in range(1, CALLS + 1):
         failure_at(number, code, lasting=lasting)
+
+
+CALLS_OF_MAKING = 8  # more than there are
+
+
+@pytest.mark.parametrize("number", range(1, CALLS_OF_MAKING + 1))
+@pytest.mark.parametrize("seed", range(4))
+def test_power_cut_while_the_files_of_a_new_log_are_made(number: int, seed: int) -> None:
+    """What is there is completed, and written to."""
+    life = Life(MemoryDisk())
+    life.log_dir = open_dir(life.disk, config=CONFIG, clock=life.clock)
+    life.log = life.log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG)
+
+    def cut(name: str, path: str) -> None:
+        raise PowerCut
+
+    calls = at_call(life.disk, number, cut)
+    try:
+        life.log.make_files()
+        assert number > calls[0], "making takes more calls than are tried"
+    except PowerCut:
+        pass
+    life.disk.on_call = None
+    if seed:
+        life.disk.crash(random.Random(seed * 1000 + number))
+    else:
+        disk_is_killed(life)
+    go_on(life)
+    assert life.log.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("number", range(1, CALLS_OF_MAKING + 1))
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO])
+def test_failure_while_the_files_of_a_new_log_are_made(code: int, number: int, is_written: bool) -> None:
+    """A lack of something is made up for by the next attempt or the first write; a broken disk is the next start's."""
+    life = Life(MemoryDisk())
+    life.log_dir = open_dir(life.disk, config=CONFIG, clock=life.clock)
+    life.log = life.log_dir.open_or_create("t", 0, TOPIC_ID, CONFIG)
+    failed = [0]
+
+    def fail(name: str, path: str) -> None:
+        if not failed[0]:
+            failed[0] += 1
+            raise OSError(code, os.strerror(code), path)
+
+    calls = at_call(life.disk, number, fail)
+    waiting = [life.log]
+    assert life.log_dir.new_logs.take(9) == waiting
+    if not failed[0] and code == errno.EIO:
+        try:
+            assert life.log_dir.new_logs.make(waiting) == []
+            assert number > calls[0], "making takes more calls than are tried"
+        except StorageError:
+            assert life.log_dir.failure is not None
+            disk_is_killed(life)
+    else:
+        assert [each for each, _ in life.log_dir.new_logs.make(waiting)] == waiting[: failed[0]]
+        assert life.log_dir.failure is None
+        if is_written:
+            life.some(1)
+        else:
+            assert life.log_dir.new_logs.make(waiting) == []
+        assert life.log.is_made
+        life.close()
+    life.disk.on_call = None
+    go_on(life)
 
 
 def damaged(step: int, damage: str) -> None:

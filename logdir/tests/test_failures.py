@@ -84,7 +84,7 @@ def test_a_broken_disk_ends_the_directory() -> None:
     assert len(stored(again.logs["t", 0])) == 1
 
 
-@pytest.mark.parametrize("name", [".log", ".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("name", [".log", ".snapshot"])
 def test_a_failed_roll_undoes_what_comes_after_it_only(name: str) -> None:
     disk, _, log = make(LogConfig(segment_bytes=200))
     log.append(batch("a" * 80, producer=(5, 0, 0)), leader_epoch=0, now_ms=NOW)
@@ -100,6 +100,27 @@ def test_a_failed_roll_undoes_what_comes_after_it_only(name: str) -> None:
     log.write()
     assert log.segment_bases == [0, 1]
     assert len(stored(log)) == 2
+
+
+@pytest.mark.parametrize("name", [".index", ".timeindex"])
+def test_the_indexes_of_a_new_segment_do_not_keep_it_waiting(name: str) -> None:
+    """They are made, or made anew, when they are saved."""
+    disk, _, log = make(LogConfig(segment_bytes=300))
+    put(log, "a" * 180)
+    leftover = f"{PATH}/t-0/{1:020d}{name}"
+    disk.pwritev(disk.open(leftover, create=True), [b"x" * 24], 0)
+    disk.on_call = failing("open", f"{1:020d}{name}", errno.EMFILE)  # type: ignore[assignment]
+    put(log, "b" * 80)
+    assert log.segment_bases == [0, 1]
+    with pytest.raises(StorageError):
+        log.flush()
+    assert log.recovery_point == 0
+    put(log, "c")
+    disk.on_call = None
+    log.flush()
+    assert log.recovery_point == 3
+    assert bytes(disk.node(leftover).data) == b""
+    assert [header.base_offset for header, _ in stored(log)] == [0, 1, 2]
 
 
 def test_a_failed_write_before_a_roll_undoes_all() -> None:
@@ -148,16 +169,6 @@ def test_a_failed_read() -> None:
         log.read(0, 100, upper_offset=4, min_one_batch=True)
     with pytest.raises(StorageError):
         log.offset_for_timestamp(0)
-
-
-def test_a_failed_creation_leaves_nothing() -> None:
-    disk, log_dir, _ = make()
-    disk.on_call = failing("open", ".timeindex", errno.ENOSPC)  # type: ignore[assignment]
-    with pytest.raises(StorageError):
-        log_dir.open_or_create("u", 0, TOPIC_ID, LogConfig())
-    disk.on_call = None
-    assert "u-0" not in {entry.name for entry in disk.list(PATH)}
-    put(log_dir.open_or_create("u", 0, TOPIC_ID, LogConfig()), "x")
 
 
 def test_the_next_start_after_a_full_disk_is_clean() -> None:
@@ -238,7 +249,7 @@ def test_any_call_may_fail(seed: int) -> None:
         assert [header.base_sequence for header in headers] == list(range(sequence)), seed
     before = stored(log)
     disk.open_files, disk.locked = {}, set()
-    log = open_dir(disk).logs["t", 0]
+    log = open_dir(disk).open_or_create("t", 0, TOPIC_ID, LogConfig())
     assert stored(log)[: len(before)] == before, seed
     if log_dir.failure is None:
         assert stored(log) == before, seed

@@ -56,8 +56,7 @@ from barnabas.server.runtime.wakeup import Wakeup
 
 log = logging.getLogger("barnabas.controller")
 
-_AT_ONCE = 8  # logs to open or delete between two checkpoints; each takes 0.1 to 1 ms
-_NEW = 4  # the cost of creating a log, in such units: up to 4 ms
+_AT_ONCE = 8  # logs to create or delete between two checkpoints; each takes 0.1 to 1 ms
 _NO_BROKER_EPOCH = -1  # from controllers older than broker epochs
 
 AGAIN_S = 1.0
@@ -210,8 +209,7 @@ class Receiver:
         # Leaders first: clients wait for them.
         ordered = [change for change in message.partitions if change.partition.leader == mine]
         ordered += [change for change in message.partitions if change.partition.leader != mine]
-        done = 0
-        for change in ordered:
+        for count, change in enumerate(ordered, 1):
             topic, partition = change.topic, change.partition
             where = (topic, change.topic_id, partition, self._just_changed.get(topic, configs[topic]))
             work: Callable[[], object]
@@ -221,9 +219,7 @@ class Receiver:
                 leader = leaders.get(partition.leader) or self._image.brokers.get(partition.leader)
                 work = partial(self._partitions.become_follower, *where, leader, is_new=change.is_new)
             codes[topic, partition.index] = self._attempt(change, partial(self._or_later, message, change, work))
-            done += _NEW if change.is_new else 1
-            if done >= _AT_ONCE:
-                done = 0
+            if count % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()  # thousands of logs must not block the loop
         return codes
 

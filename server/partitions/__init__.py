@@ -15,6 +15,8 @@ Not obvious:
   request gets KAFKA_STORAGE_ERROR and the next attempt is made as usual. Coordinators have replayed what was staged,
   so they reload their partition (`CoordinatorRuntime.write_failed`). Any other error, a full disk too, takes the log
   directory offline.
+- A new partition leads at once, its files come later (`barnabas.logdir.logs.making`). If its directory fails before
+  anything was appended, it goes on in another one (`Partitions.dir_failed`).
 - A failed log directory is offline, not the broker. Its partitions are removed from `svc.partitions` (look-ups
   raise KAFKA_STORAGE_ERROR), its logs are `abandoned`, it gets no clean-shutdown mark; the controller elects other
   leaders. The broker stops only with the last directory.

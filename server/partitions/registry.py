@@ -383,7 +383,11 @@ class Partitions:
             if partition is not None:
                 partition.future = None
         failed.go_offline()
+        moved = 0
         for topic, index in lost:
+            if self._created_elsewhere(self._by_name[topic, index]):
+                moved += 1
+                continue
             partition = self._forget(topic, index)
             assert partition is not None
             self._note_offline(topic, index, partition.topic_id)
@@ -396,7 +400,25 @@ class Partitions:
             except Exception as error:
                 contain(log, f"taking {partition} offline", error)
         if lost:
-            log.error("log directory %s is offline, with %d partitions", failed.path, len(lost))
+            log.error("log directory %s is offline, with %d partitions", failed.path, len(lost) - moved)
+
+    def _created_elsewhere(self, partition: Partition) -> bool:
+        """Whether a partition whose log has nothing on the failed disk yet, nor in memory, has one in another directory
+        now, as if it had been created there. It keeps its role.
+        """
+        old = partition.log
+        if old.is_made or old.next_offset != old.log_end_offset or partition.write_error or partition.future:
+            return False
+        topic_id = partition.topic_id if any(partition.topic_id) else None
+        try:
+            created = self.log_dirs.open_or_create(partition.topic, partition.index, topic_id, old.config)
+        except KafkaError as error:
+            log.warning("%s-%d: %s", partition.topic, partition.index, error.message)
+            return False
+        if old.latest_epoch >= 0:
+            created.assign_leader_epoch(old.latest_epoch)
+        partition.log = created
+        return True
 
     def _note_offline(self, topic: str, index: int, topic_id: bytes) -> None:
         self._offline[topic, index] = topic_id

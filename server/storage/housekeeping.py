@@ -1,12 +1,14 @@
 """Periodic work: flushes, retention, checkpoints, expired producers, files to be removed.
 
 Each duty is a task that sleeps on trio's clock and reads its interval again every round, so a changed setting counts
-from the next round on. What blocks (fdatasync, checkpoint files, unlinking) goes through `offload`; renaming old
+from the next round on. What blocks (fdatasync, checkpoint files, making and unlinking files) goes through
+`offload`; renaming old
 segments and counting does not, with a checkpoint of trio's between two logs.
 
 | duty | how often |
 | --- | --- |
 | retention by time, size, log start | `log.retention.check.interval.ms` |
+| files of new logs | when they are created |
 | flush of complete segments, and recovery points behind them | when they are rolled |
 | flush by `flush.messages` | when so many records are not synced; answers wait for it |
 | flush by `flush.ms` | `log.flush.scheduler.interval.ms`, or the smallest `flush.ms` |
@@ -24,6 +26,7 @@ and the retention of compacted logs, is done by cleaner.py.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -31,7 +34,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.logdir import Checkpoint, Checkpoints, LogDirs, PartitionLog, StorageError
+from barnabas.logdir import Checkpoint, Checkpoints, LogDir, LogDirs, PartitionLog, StorageError
 from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.wakeup import Wakeup
 from barnabas.server.storage.cleaner import Cleaner
@@ -52,6 +55,10 @@ LOOK_S = 5.0
 """How late a removal may be noticed that was requested while waiting for an earlier one."""
 ROLL_S = 1.0
 """Segments that roll within this time share one checkpoint of recovery points."""
+MADE_AT_ONCE = 16
+"""New logs whose files are made by one call in a thread: up to 5 ms each."""
+MAKE_AGAIN_S = 1.0
+"""How long to wait where the process lacked something to make them."""
 SESSIONS_S = 60.0
 FLUSH_MAX_S = 5.0
 """Without any `flush.ms` set, how often to check whether that has changed."""
@@ -81,12 +88,15 @@ class Housekeeping:
         self._close_idle_sessions = close_idle_sessions
         self._rolled: dict[PartitionLog, None] = {}  # in the order in which they rolled
         self._roll_seen = Wakeup()
+        self._created = Wakeup()
         self._flushed_at: dict[PartitionLog, float] = {}
 
     async def run(self) -> None:
         """Do everything that is due, until cancelled."""
         self._dirs.set_on_rolled(self._note_rolled)
+        self._dirs.set_on_created(self._created.set)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, log, "making files of new logs", self._make_new)
             nursery.start_soon(serve, log, "flushing for answers", self._flush_for_answers)
             nursery.start_soon(serve, log, "flushing complete segments", self._flush_rolled)
             nursery.start_soon(serve, log, "removing files", self._remove)
@@ -156,6 +166,32 @@ class Housekeeping:
         while True:
             await trio.sleep(SESSIONS_S)
             self._close_idle_sessions()
+
+    # -- new logs ----------------------------------------------------------------------------------------------------
+
+    async def _make_new(self) -> None:
+        """Make the files of new logs, which nobody waits for: a partition is led and followed without them."""
+        self._created.set()  # those from before this task
+        while True:
+            await self._created.wait()
+            for log_dir in self._dirs.online:
+                await attempt(log, f"making files of new logs in {log_dir.path}", partial(self._make_new_in, log_dir))
+
+    async def _make_new_in(self, log_dir: LogDir) -> None:
+        new_logs = log_dir.new_logs
+        while taken := new_logs.take(MADE_AT_ONCE):
+            try:
+                failed = await self._offload(new_logs.make, taken)
+            except StorageError as error:
+                log.error("%s", error)
+                return
+            # A name that is too long for the file system stays so: those who write to the log get that error.
+            again = [each for each, error in failed if error.errno != errno.ENAMETOOLONG]
+            if failed:
+                log.warning("the files of %d new logs could not be made, retrying: %s", len(failed), failed[0][1])
+                await trio.sleep(MAKE_AGAIN_S)
+                if log_dir.failure is None:
+                    new_logs.add(again)
 
     # -- flushes (those of `flush.messages` are done by flushing.py) ---------------------------------------------------
 

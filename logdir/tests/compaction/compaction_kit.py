@@ -35,6 +35,7 @@ class Compacted:
     def open(self) -> None:
         self.log_dir = open_dir(self.disk, config=self.config, clock=self.clock, max_open_files=4)
         self.log = self.log_dir.open_or_create("t", 0, TOPIC_ID, self.config)
+        self.log.make_files()
 
     def put(self, *records: tuple[bytes | None, bytes | None], **options: Any) -> int:
         """One batch of (key, value)s at the present time; its base offset."""

@@ -287,6 +287,7 @@ def test_a_deletion_in_the_middle(steps: int) -> None:
     old = log.log
     log.log_dir.delete("t", 0)
     log.log = log.log_dir.open_or_create("t", 0, None, log.config)
+    log.log.make_files()
     names = log.names()
     for step in (swap.prepare, lambda: old.replace_segments(swap), swap.complete, lambda: old.end_swap(swap)):
         with pytest.raises(CompactionAborted):

@@ -206,12 +206,33 @@ def test_a_partition_is_forgotten_where_it_was_known() -> None:
     write_offsets(rig.disk, PATH, RECOVERY_POINT, {KEY: 5, other: 6})
     write_offsets(rig.disk, PATH, HIGH_WATERMARK, {other: 6})
     before = rig.text(HIGH_WATERMARK)
+    rig.hold(other, FakeLog())
     rig.checkpoints.read()
     rig.checkpoints.forget(KEY)
     assert rig.text(RECOVERY_POINT) == "0\n1\nt 1 6\n"
     assert rig.text(HIGH_WATERMARK) == before
     assert rig.checkpoints.known(KEY).recovery_point == 0
     assert rig.checkpoints.known(other).recovery_point == 6
+
+
+def test_partitions_that_are_gone_are_forgotten_together() -> None:
+    """Creating thousands again costs one write of each file."""
+    rig = Rig()
+    keys = [("t", index) for index in range(1000)]
+    for name in (RECOVERY_POINT, HIGH_WATERMARK):
+        write_offsets(rig.disk, PATH, name, dict.fromkeys(keys, 5))
+    rig.checkpoints.read()
+    kept = ("t", 500)
+    rig.hold(kept, FakeLog())
+    before = rig.disk.syncs
+    for key in keys:
+        if key != kept:
+            rig.checkpoints.forget(key)
+    assert rig.disk.syncs - before == 2
+    for name in (RECOVERY_POINT, HIGH_WATERMARK):
+        assert rig.text(name) == "0\n1\nt 500 5\n"
+    assert rig.checkpoints.known(kept).recovery_point == 5
+    assert rig.checkpoints.known(keys[0]).recovery_point == 0
 
 
 def test_a_truncation_is_in_the_files_at_once() -> None:
@@ -257,32 +278,74 @@ def test_a_keeper_passes_on_what_logs_tell() -> None:
 # ---- directories of partitions
 
 
-def test_a_directory_is_made_whole() -> None:
+def test_a_directory_and_its_files_come_later() -> None:
     rig = Rig()
     made = rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig(), start_offset=8)
     assert (made.log_start_offset, made.log_end_offset, made.topic_id) == (8, 8, TOPIC_ID)
-    assert rig.names() == ["t-0"]
+    assert rig.names() == []
     assert rig.state.logs == {}, "its callers decide where it goes"
+    made.make_files()
+    assert rig.names() == ["t-0"]
+    first = f"{8:020d}"
+    files = sorted(entry.name for entry in rig.disk.list(made.directory))
+    assert files == [f"{first}.index", f"{first}.log", f"{first}.timeindex", "partition.metadata"]
+    made.make_files()
+    assert sorted(entry.name for entry in rig.disk.list(made.directory)) == files
+    assert put(made, "a") == 8
 
 
-@pytest.mark.parametrize(("broken", "left"), [(0, []), (1, ["deleted"]), (2, ["t-0"])])
-def test_half_a_directory_is_not_left(broken: int, left: list[str]) -> None:
+@pytest.mark.parametrize(("broken", "left"), [(0, []), (1, ["deleted"]), (2, ["copy"])])
+def test_half_a_copy_is_not_left(broken: int, left: list[str]) -> None:
     """It cannot be made whole; then not be removed either; then not even be renamed."""
     rig = Rig()
+    copy = f"t-0.{0:032d}-future"
 
     def on_call(name: str, path: str) -> None:
-        calls = {"rename": "partition.metadata.tmp"}, {"remove_dir": "t-0"}, {"rename": "t-0"}
+        calls = {"rename": "partition.metadata.tmp"}, {"remove_dir": copy}, {"rename": copy}
         if any(name == call and path.endswith(end) for each in calls[: broken + 1] for call, end in each.items()):
             raise OSError(errno.EIO, "said the test", path)
 
     rig.disk.on_call = on_call  # type: ignore[assignment]
-    with pytest.raises(OSError, match="said the test"):
-        rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig())
-    assert [name if name == "t-0" else "deleted" for name in rig.names()] == left
+    copies = Copies(rig.state, rig.dirs)
+    with pytest.raises(StorageError, match="said the test"):
+        copies.create("t", 0, TOPIC_ID, LogConfig(), 0)
+    assert ["copy" if name == copy else "deleted" for name in rig.names()] == left
     assert (rig.state.removals.next_ms is not None) == (left == ["deleted"])
-    rig.disk.on_call = None
-    assert rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig()).log_end_offset == 0
-    assert "t-0" in rig.names()
+    assert rig.state.futures == {}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_not_there_yet_is_given_up_in_memory(fails: bool) -> None:
+    """Nothing is made any more, also by a thread that was about to; what was begun is renamed as usual."""
+    rig = Rig()
+    made = rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig())
+    if fails:
+        rig.fail("rename", "partition.metadata.tmp", errno.EMFILE)
+        with pytest.raises(StorageError):
+            made.make_files()
+        rig.disk.on_call = None
+    rig.dirs.give_up(KEY, made)
+    assert made.abandoned
+    made.make_files()
+    assert rig.names() == ([f"t-0.{0:032d}-delete"] if fails else [])
+    assert (rig.state.removals.next_ms is not None) == fails
+
+
+def test_a_topic_id_that_comes_before_the_files_is_in_them() -> None:
+    rig = Rig()
+    made = rig.dirs.make(KEY, "t-0", None, LogConfig())
+    rig.dirs.write_topic_id(made, TOPIC_ID)
+    assert rig.names() == []
+    made.make_files()
+    assert rig.state.logs == {}
+    load(rig)
+    assert rig.state.logs[KEY].topic_id == TOPIC_ID
+
+
+def test_a_name_that_no_file_system_takes() -> None:
+    rig = Rig()
+    with pytest.raises(OSError, match="name too long"):
+        rig.dirs.make(KEY, f"{'t' * 249}-100000", TOPIC_ID, LogConfig())
 
 
 def test_nothing_is_made_after_a_failure() -> None:
@@ -297,11 +360,13 @@ def test_nothing_is_made_after_a_failure() -> None:
 def test_a_deleted_directory_is_removed_and_one_set_aside_is_not() -> None:
     rig = Rig()
     first = rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig(file_delete_delay_ms=DAY_MS))
+    first.make_files()
     rig.dirs.give_up(KEY, first)
     assert first.abandoned
     assert rig.names() == [f"t-0.{0:032d}-delete"]
     assert rig.state.removals.next_ms == NOW + DAY_MS
     second = rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig())
+    second.make_files()
     rig.dirs.set_aside(KEY, second)
     assert second.abandoned
     assert rig.names() == [f"t-0.{0:032d}-delete", f"t-0.{1:032d}-stray"]
@@ -360,8 +425,8 @@ def load(rig: Rig) -> Loading:
 
 def test_all_that_is_there_is_loaded_or_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
-    rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig())
-    rig.dirs.make(("u", 1), f"u-1.{9:032d}-future", None, LogConfig())
+    rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig()).make_files()
+    rig.dirs.make(("u", 1), f"u-1.{9:032d}-future", None, LogConfig()).make_files()
     left_alone = ["lost+found", f"t-1.{7:032d}-stray", "__cluster_metadata-0"]
     for name in (*left_alone, f"t-2.{8:032d}-delete"):
         rig.disk.make_dir(f"{PATH}/{name}")
@@ -393,14 +458,14 @@ def test_the_mark_of_a_clean_stop_goes_before_anything_is_opened() -> None:
 def test_a_partition_that_is_there_twice_stops_it() -> None:
     rig = Rig()
     for number in (1, 2):
-        rig.dirs.make(KEY, f"t-0.{number:032d}-future", None, LogConfig())
+        rig.dirs.make(KEY, f"t-0.{number:032d}-future", None, LogConfig()).make_files()
     with pytest.raises(LogDirError, match="is in both"):
         load(rig)
 
 
 def test_a_topic_id_that_was_torn_is_none(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
-    rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig())
+    rig.dirs.make(KEY, "t-0", TOPIC_ID, LogConfig()).make_files()
     rig.disk.node(f"{PATH}/t-0/partition.metadata").data[:] = b""
     load(rig)
     assert rig.state.logs[KEY].topic_id is None

@@ -6,6 +6,8 @@ import os
 import random
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -279,6 +281,47 @@ def test_a_clean_stop_survives_a_crash_right_after(count: int) -> None:
     assert {key: stored(log) for key, log in log_dir} == before
     assert all(log.epochs.latest == 4 and log.producers.entries[5].last_sequence == 4 for _, log in log_dir)
     assert log_dir.high_watermark("t", 0) == 5
+
+
+def changes_below(disk: MemoryDisk, act: Callable[[], LogDir | None]) -> tuple[Counter[str], LogDir | None]:
+    """How often `act` calls what changes or syncs the directories of partitions, by call; and what it returns."""
+    found: Counter[str] = Counter()
+
+    def on_call(name: str, path: str) -> None:
+        changes = ("pwritev", "truncate", "sync", "sync_dir", "rename", "remove")
+        if name == "sync_all" or (name in changes and "/t-" in path):
+            found[name] += 1
+
+    disk.on_call = on_call
+    result = act()
+    disk.on_call = None
+    return found, result
+
+
+@pytest.mark.parametrize("producer", [None, (5, 0, 0)])
+def test_starts_and_stops_with_many_logs_change_little(producer: tuple[int, int, int] | None) -> None:
+    """Each call here costs a disk that is busy milliseconds, for each of thousands of logs."""
+    disk, count = MemoryDisk(), 20
+    config = LogConfig(index_interval_bytes=50)
+    log_dir = open_dir(disk)
+    for partition in range(count):
+        log = log_dir.open_or_create("t", partition, TOPIC_ID, config)
+        for number in range(3):
+            put(log, "x" * 80, producer=producer and (5, 0, number), leader_epoch=1)
+    stop, _ = changes_below(disk, log_dir.close)
+    snapshots = 1 if producer else 0
+    # Two indexes, the leader epochs, and the snapshot of producers if there are any.
+    files = 3 + snapshots
+    assert stop == {"sync_all": 2, "pwritev": count * files, "truncate": count * files, "rename": count}
+    for was_clean in (True, False, False):
+        start, opened = changes_below(disk, lambda: open_dir(disk, config=config))
+        assert opened is not None
+        assert opened.was_clean == was_clean
+        assert {log.log_end_offset for log in opened.logs.values()} == {3}
+        removed = {"remove": count} if producer and was_clean is False and snapshots else {}
+        snapshots = snapshots if was_clean else 0  # it goes with the first recovery
+        assert start == ({} if was_clean else {"sync_all": 1, **removed})
+        kill(disk)
 
 
 @pytest.mark.campaign

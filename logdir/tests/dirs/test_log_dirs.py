@@ -117,25 +117,63 @@ def test_a_directory_that_fails_while_it_is_opened_or_loaded(call: str) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_creating_goes_on_to_the_next_directory(code: int) -> None:
+def test_a_directory_in_which_files_cannot_be_made_fails(code: int) -> None:
+    """The next partitions go into the other one."""
     disk = MemoryDisk()
     failed = []
     dirs = opened(disk)
     dirs.on_failure = failed.append
+    seen: list[None] = []
+    dirs.set_on_created(lambda: seen.append(None))
+    first, second = (each.new_logs for each in dirs.dirs)
+    assert [create(dirs, "t", index) for index in range(2)] == [A, B]
+    assert len(seen) == 2
+    assert (len(first), len(second)) == (1, 1)
     disk.on_call = failing(A, errno.EMFILE, "open")
-    assert create(dirs, "t", 1) == B
+    ((log, error),) = first.make(first.take(9))
+    assert error.is_ours
     assert not failed, "the disk has nothing to do with it"
-    disk.on_call = failing(A, code, "make_dir")
-    assert create(dirs, "t", 2) == B
-    assert failed == [dirs.dirs[0]]
-    disk.on_call = failing(B, errno.ENOSPC)
+    first.add([log])
+    assert len(seen) == 3
+    disk.on_call = failing(A, code, "open")
     with pytest.raises(StorageError):
+        first.make(first.take(9))
+    assert failed == [dirs.dirs[0]]
+    disk.on_call = failing(A, code)
+    assert second.make(second.take(9)) == []
+    assert create(dirs, "t", 2) == B
+    dirs.dirs[1].storage_failed(StorageError("writing", OSError(errno.ENOSPC, "full")))
+    with pytest.raises(KafkaError) as caught:
         create(dirs, "t", 3)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    for each in dirs.dirs:
+        each.go_offline()
+        assert len(each.new_logs) == 0
+
+
+def test_a_partition_that_was_never_used_in_the_directory_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """It was created again in another one: when the first is back, that with records counts."""
+    disk = MemoryDisk()
+    dirs = opened(disk)
+    create(dirs, "t")
+    for each in dirs.logs.values():
+        each.make_files()
+    dirs.dirs[0].storage_failed(StorageError("writing", OSError(errno.EIO, "broken")))
+    dirs.dirs[0].go_offline()
+    assert create(dirs, "t") == B
+    put(dirs.logs["t", 0], "a")
+    disk.open_files, disk.locked = {}, set()
+    dirs = opened(disk)
+    home = dirs.home("t", 0)
+    assert home is not None
+    assert (home.path, dirs.logs["t", 0].log_end_offset) == (B, 1)
+    assert f"{A}/t-0 is empty" in caplog.text
+    assert not [entry for entry in disk.list(A) if entry.name == "t-0"]
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 5])
-def test_a_creation_that_lacked_something_leaves_nothing(times: int) -> None:
-    """Wherever it is interrupted, and its clearing up, too: the next attempt, or the other directory, has it alone."""
+def test_a_creation_that_lacked_something_goes_on_where_it_stopped(times: int) -> None:
+    """Wherever it is interrupted: the next attempts complete it, and nothing else is left."""
     number = 0
     while True:
         number += 1
@@ -150,21 +188,17 @@ def test_a_creation_that_lacked_something_leaves_nothing(times: int) -> None:
                 raise OSError(errno.EINTR, "said the test", where)
 
         disk.on_call = on_call
-        with contextlib.suppress(StorageError):
-            dirs.open_or_create("t", 0, TOPIC_ID, CONFIG)
-        disk.on_call = None
         log = dirs.open_or_create("t", 0, TOPIC_ID, CONFIG)
+        for _ in range(times):
+            with contextlib.suppress(StorageError):
+                log.make_files()
+        disk.on_call = None
         assert not dirs.offline
         put(log, "a")
-        for each in dirs.dirs:
-            each.removals.remove(each.removals.take(NOW + 10))
-        if times < 5:
-            found = [
-                f"{each.path}/{entry.name}" for each in dirs.dirs for entry in disk.list(each.path) if entry.is_dir
-            ]
-            assert found == [log.directory], number
-            dirs.close()
-            assert len(stored(opened(disk).logs["t", 0])) == 1
+        found = [f"{each.path}/{entry.name}" for each in dirs.dirs for entry in disk.list(each.path) if entry.is_dir]
+        assert found == [log.directory], number
+        dirs.close()
+        assert len(stored(opened(disk).logs["t", 0])) == 1
         if left > 0:
             break
     assert number > 5
@@ -201,10 +235,11 @@ def test_a_directory_that_does_not_say_whose_it_is_stands_back() -> None:
 
 def test_the_same_partition_twice() -> None:
     disk = MemoryDisk()
-    dirs = opened(disk)
-    create(dirs, "t")
-    dirs.close()
-    disk.make_dir(f"{B}/t-0")
+    for path in (A, B):
+        dirs = opened(disk, path)
+        create(dirs, "t")
+        put(dirs.logs["t", 0], path)
+        dirs.close()
     with pytest.raises(LogDirError, match=f"t-0 is in both {A}/t-0 and {B}/t-0"):
         opened(disk)
     disk.rename(f"{B}/t-0", f"{B}/t-0.{7:032x}-future")

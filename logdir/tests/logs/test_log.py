@@ -48,6 +48,7 @@ def test_offsets_and_epoch_are_put_into_the_callers_buffer() -> None:
 def test_one_write_for_many_batches() -> None:
     disk = MemoryDisk()
     log = open_dir(disk).open_or_create("t", 0, TOPIC_ID, LogConfig())
+    log.make_files()
     writes = []
     disk.on_call = lambda name, path: writes.append(path) if name == "pwritev" else None
     for number in range(10):

@@ -376,6 +376,12 @@ class Model:
         self.log = self.log_dir.open_or_create("t", 0, TOPIC_ID, self.config)
         self.neighbours = [self.log_dir.open_or_create("u", n, TOPIC_ID, self.config) for n in range(3)]
 
+    def make_files(self) -> None:
+        """As a thread does for a new log; nothing happens to others."""
+        for log in (self.log, *self.neighbours):
+            log.make_files()
+            assert log.is_made, self.name
+
     # ---- looking
 
     def check(self) -> None:
@@ -465,6 +471,7 @@ OPERATIONS = (
     (Model.write_that_is_interrupted, 2),
     (Model.expire, 1),
     (Model.reopen, 1),
+    (Model.make_files, 1),
     (Model.crash, 2),
 )
 OF_COORDINATORS = ((Model.append_own, 12), (Model.end_own_transaction, 3))

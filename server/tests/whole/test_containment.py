@@ -225,6 +225,8 @@ def test_a_directory_that_fails(
 ) -> None:
     """All of its partitions are taken offline, and waiting requests get an error."""
     bad, good = world.topic("t", 2)
+    for each in (bad, good):
+        each.log.make_files()
     second = Serving()
     good.when_committed(5, second.ask)
     resign = Partition.resign
