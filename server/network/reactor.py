@@ -57,7 +57,10 @@ LINGERS_MAX = 3
 """How often a pass waits, at most; together with `LINGER_S` the delay of everything else."""
 LINGER_REST_PASSES = 16
 """After a wait without an event, this many passes do not wait."""
-EVENTS_MAX = 256
+EVENTS_MAX = 64
+"""Connections that are served in a round, before anything of it is written and sent. A JoinGroup takes 50 us, and the
+members of a large group send theirs at once.
+"""
 HANDSHAKES_PER_ROUND = 4
 """A step of a TLS handshake takes a millisecond, most of it a signature."""
 PORTABLE = not hasattr(select, "epoll")

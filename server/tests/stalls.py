@@ -366,7 +366,7 @@ async def _main(cases: list[Case], rounds: int, stacks: bool) -> None:
     async with embedded_broker(offload=in_thread) as broker:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)  # as `barnabas.server.broker.process`
+        gc.set_threshold(20_000, 50, 50)  # as `barnabas.server.broker.process`
         trio.lowlevel.add_instrument(loop)
         if stacks:
             threading.Thread(target=loop.sample, daemon=True).start()

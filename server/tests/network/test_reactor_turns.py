@@ -15,7 +15,7 @@ import trio
 from barnabas.server.network.acceptor import Secure
 from barnabas.server.network.arenas import RECV_BYTES
 from barnabas.server.network.connection import REQUESTS_PER_TURN, Connection
-from barnabas.server.network.reactor import ROUNDS_MAX, Reactor
+from barnabas.server.network.reactor import EVENTS_MAX, ROUNDS_MAX, Reactor
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.route import Route
 from barnabas.server.tests.network.tcp_rig import no_error_is_logged, sockets, until  # noqa: F401  # around each test
@@ -34,7 +34,8 @@ class Office:
         """secure: as for `Reactor.add_listener`. options: of the listening socket, by name."""
         self.served: list[int] = []
         self.connections: list[Connection] = []
-        self.reactor = Reactor(lambda: None, trio.current_time, lambda connection: None)
+        self.served_by_round: list[int] = []
+        self.reactor = Reactor(self._end_of_round, trio.current_time, lambda connection: None)
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         for name, value in options.items():
@@ -42,6 +43,9 @@ class Office:
         self.address = listener.getsockname()
         self._max_frame_bytes = max_frame_bytes
         self.reactor.add_listener(listener, self._accept, secure)
+
+    def _end_of_round(self) -> None:
+        self.served_by_round.append(len(self.served))
 
     def _accept(self, sock: socket.socket, address: Any) -> Connection:
         made = Connection(
@@ -109,6 +113,21 @@ async def test_a_single_request_waits_for_one_turn_of_each() -> None:
             await read(each, answers(2000))
     assert len(office.served) == GREEDY * 2000 + 1
     for each in [*greedy, modest]:
+        each.close()
+
+
+async def test_a_round_serves_so_many_connections() -> None:
+    """What comes from hundreds at once, such as a rebalance, is answered in portions, and others are in between."""
+    office = Office()
+    clients = [office.client() for _ in range(EVENTS_MAX + 20)]  # fewer than wait to be accepted
+    for each in clients:
+        each.sendall(frames(1))
+    async with office.open():
+        for each in clients:
+            await read(each, answers(1))
+    assert len(office.served) == len(clients)
+    assert max(after - before for before, after in pairwise([0, *office.served_by_round])) <= EVENTS_MAX
+    for each in clients:
         each.close()
 
 
