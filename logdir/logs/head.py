@@ -33,8 +33,9 @@ class LogHead:
         state.start_at(before_offset)
         return state.log_start_offset
 
-    def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
-        """Delete segments that are below the log start, too many or too old (retention.py); returns how many.
+    def retain(self, now_ms: int, high_watermark: int | None = None, at_most: int | None = None) -> int:
+        """Delete segments that are below the log start, too many or too old (retention.py), `at_most` so many if that
+        is given; returns how many.
 
         Only below the high watermark, which is the log end if it is not given; none once the log is abandoned: a loop
         over all logs may come to one that was deleted meanwhile. Not to be called while it is compacted. Raises
@@ -54,6 +55,8 @@ class LogHead:
             )
         except OSError as error:
             raise state.refused("reading", error) from error
+        if at_most is not None:
+            gone = min(gone, at_most)
         if not gone:
             return 0
         try:

@@ -300,9 +300,9 @@ class PartitionLog:
         """See `LogHead.delete_records`."""
         return LogHead(self.state, self._roller).delete_records(before_offset, high_watermark)
 
-    def retain(self, now_ms: int, high_watermark: int | None = None) -> int:
+    def retain(self, now_ms: int, high_watermark: int | None = None, at_most: int | None = None) -> int:
         """See `LogHead.retain`. Nothing is deleted while the log is being compacted."""
-        return 0 if self.compacting else LogHead(self.state, self._roller).retain(now_ms, high_watermark)
+        return 0 if self.compacting else LogHead(self.state, self._roller).retain(now_ms, high_watermark, at_most)
 
     # ---- compaction
 

@@ -66,7 +66,7 @@ class Roller:
                 if self._repair.is_needed:
                     self._repair.run()
                 active.ready(state.log_end_offset)
-                active.finish()
+                active.complete()  # its files are written by the flush that follows, in a thread
                 state.take_snapshot(base)
                 config = state.config
                 self._start_segment(

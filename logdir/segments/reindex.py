@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.logdir.files.disk import Disk, read_file
-from barnabas.logdir.files.index import OffsetIndex, TimeIndex
+from barnabas.logdir.files.errors import CorruptFile
+from barnabas.logdir.files.index import TIME_ENTRY, OffsetIndex, TimeIndex
 from barnabas.logdir.files.scan import iter_batches
 
 INTERVAL_BYTES = 4096
@@ -58,3 +59,21 @@ def note_saved(disk: Disk, path: str, index: OffsetIndex | TimeIndex) -> None:
         index.stale = len(found) > index.size
     else:
         index.stale = True
+
+
+def last_saved_time(disk: Disk, path: str, base_offset: int) -> tuple[int, int] | None:
+    """The last entry of a time index, (timestamp, offset), without reading the others; None if there is none to be
+    believed. Raises OSError.
+    """
+    try:
+        fd = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = disk.size(fd)
+        data = disk.pread(fd, TIME_ENTRY, max(size - TIME_ENTRY, 0))
+        return TimeIndex(base_offset, data).last() if size % TIME_ENTRY == 0 and any(data[:8]) else None
+    except CorruptFile:
+        return None  # found out, and put right, by whoever reads all of it
+    finally:
+        disk.close(fd)

@@ -29,7 +29,7 @@ from barnabas.logdir.files.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, T
 from barnabas.logdir.files.open_files import LogFile, Pool, new_log_file
 from barnabas.logdir.files.scan import StoredBatch, find_batch, iter_batches
 from barnabas.logdir.files.txn_index import AbortedTxn
-from barnabas.logdir.segments.reindex import is_padding, made_anew, note_saved
+from barnabas.logdir.segments.reindex import is_padding, last_saved_time, made_anew, note_saved
 from barnabas.logdir.segments.timed_batch import TimedBatch, timed
 
 SAVE_EVERY = 256
@@ -317,15 +317,19 @@ class Segment:
                 self._disk.close(fd)
             self.indexes_dirty = True
 
-    def finish(self) -> None:
-        """Nothing more will be appended for now: the last time index entry, and both indexes saved. The caller holds
-        the log's lock. Raises OSError.
+    def complete(self) -> None:
+        """Nothing more will be appended for now: the last time index entry, in memory. The caller holds the log's lock.
+        Raises OSError.
         """
         if self.unfinished:
             _, times = self.indexes()
             if self._max_timestamp >= 0:
                 times.add(self._max_timestamp, self._max_timestamp_offset)
             self.unfinished = False
+
+    def finish(self) -> None:
+        """`complete`, and both indexes saved. The caller holds the log's lock. Raises OSError."""
+        self.complete()
         self.save_indexes()
 
     def sync(self) -> None:
@@ -420,25 +424,10 @@ class Segment:
 
     def _look_up_max_timestamp(self) -> None:
         """A segment that was closed or rolled has it as the last entry of its time index: 12 bytes to read."""
+        found = None
         if self._times is None:
-            try:
-                fd = self._disk.open(self.path(layout.TIME_INDEX))
-            except FileNotFoundError:
-                pass
-            else:
-                try:
-                    size = self._disk.size(fd)
-                    data = self._disk.pread(fd, TIME_ENTRY, max(size - TIME_ENTRY, 0))
-                    if size % TIME_ENTRY == 0 and any(data[:8]):
-                        timestamp, offset = TimeIndex(self.base_offset, data).last()
-                        self._max_timestamp, self._max_timestamp_offset = timestamp, offset
-                        return
-                except CorruptFile:
-                    pass  # found out, and put right, by the load
-                finally:
-                    self._disk.close(fd)
-        _, times = self.indexes()
-        self._max_timestamp, self._max_timestamp_offset = times.last()
+            found = last_saved_time(self._disk, self.path(layout.TIME_INDEX), self.base_offset)
+        self._max_timestamp, self._max_timestamp_offset = self.indexes()[1].last() if found is None else found
 
     def retention_timestamp(self) -> int:
         """The age for retention: the largest timestamp, or when the file was last written if no record has one.

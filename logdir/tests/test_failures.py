@@ -123,6 +123,30 @@ def test_the_indexes_of_a_new_segment_do_not_keep_it_waiting(name: str) -> None:
     assert [header.base_offset for header, _ in stored(log)] == [0, 1, 2]
 
 
+def test_who_rolls_waits_for_two_files_only() -> None:
+    """Each is made by the loop; the indexes of both segments are saved by the flush that follows, in a thread."""
+    disk, _, log = make(LogConfig(segment_bytes=300))
+    log.make_files()
+    made: list[str] = []
+
+    def on_call(name: str, path: str) -> None:
+        if name != "open":
+            return
+        there = [f"{log.directory}/{entry.name}" for entry in disk.list(log.directory)]
+        if path not in [*there, *made]:
+            made.append(path)
+
+    put(log, "a" * 180)
+    disk.on_call = on_call
+    put(log, "b" * 180)
+    assert [path.rpartition("/")[2] for path in made] == [f"{1:020d}.snapshot", f"{1:020d}.log"]
+    disk.on_call = None
+    assert not disk.node(f"{PATH}/t-0/{0:020d}.timeindex").data
+    log.flush()
+    assert len(disk.node(f"{PATH}/t-0/{0:020d}.timeindex").data) == 12
+    assert {f"{1:020d}.index", f"{1:020d}.timeindex"} <= {entry.name for entry in disk.list(log.directory)}
+
+
 def test_a_failed_write_before_a_roll_undoes_all() -> None:
     disk, _, log = make(LogConfig(segment_bytes=200))
     log.append(batch("a" * 80, producer=(5, 0, 0)), leader_epoch=0, now_ms=NOW)

@@ -368,7 +368,7 @@ class Cleaner:
 
     async def _retain(self) -> None:
         async for partition in self._free():
-            retain(partition, self._wall_ms())
+            await retain(partition, self._wall_ms())
 
 
 def _check(partition: Partition, each: PartitionLog) -> None:

@@ -198,6 +198,7 @@ def test_removal_of_segments_is_delayed() -> None:
     log = log_dir.open_or_create("t", 0, TOPIC_ID, config)
     for _ in range(3):
         put(log, "x" * 30)
+    log.flush()  # which saves the indexes
     assert log.retain(NOW) == 3
     assert sum(name.endswith(".deleted") for name in names(disk, f"{PATH}/t-0")) == 9
     log_dir.removals.remove(log_dir.removals.take(NOW + 999))

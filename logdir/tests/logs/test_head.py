@@ -57,6 +57,16 @@ def test_segments_below_the_start_go() -> None:
     assert head.retain(NOW) == 0
 
 
+def test_a_few_at_a_time() -> None:
+    rig = filled(retention_bytes=0)
+    head = head_of(rig)
+    assert [head.retain(NOW, at_most=2) for _ in range(4)] == [2, 2, 0, 0]
+    assert rig.bases() == [7], "the last piece begins a new segment"
+    assert rig.state.log_start_offset == 7
+    gone = [path.rpartition("/")[2] for path in rig.owner.heard if path.endswith(".log.deleted")]
+    assert gone == [f"{base:020d}.log.deleted" for base in (0, 2, 4, 6)]
+
+
 def test_too_many_bytes_go() -> None:
     rig = filled()
     sizes = [segment.size for segment in rig.state.segments]

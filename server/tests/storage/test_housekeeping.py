@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
 from barnabas.kproto.records import Record, build_batch
-from barnabas.logdir import PartitionLog, StorageError
+from barnabas.logdir import Checkpoint, Checkpoints, Disk, PartitionLog, StorageError
 from barnabas.server.storage.housekeeping import Housekeeping
-from barnabas.server.storage.retention import retain
+from barnabas.server.storage.retention import AT_ONCE, retain
 from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import Session, fetch, flat
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, batch, only, request, topic
@@ -142,7 +145,7 @@ async def test_partitions_that_are_deleted_while_retention_goes_over_all(
         chosen = list(broker.services.partitions)
         await broker.services.topics.delete_topics(["gone"], timeout_ms=1000)
         for partition in chosen:
-            retain(partition, broker.services.wall_ms() + 10_000)
+            await retain(partition, broker.services.wall_ms() + 10_000)
             with suppress(StorageError):
                 partition.log.roll(broker.services.wall_ms())
         assert only(await client.ask(request(batch(b"b"), topic="stays"), 9)).error_code == 0
@@ -210,3 +213,92 @@ async def test_unused_fetch_sessions_are_closed(autojump_clock: trio.abc.Clock) 
             await used.ask(max_wait_ms=0)
         assert len(sessions) == 1
         assert sessions.size == 1
+
+
+class Steps(trio.abc.Instrument):
+    """The most of something that one step of a task does; `count` is for who does it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.most = 0
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.most = max(self.most, self.count)
+        self.count = 0
+
+
+async def test_many_old_segments_go_a_few_at_a_time(
+    autojump_clock: trio.abc.Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has files to be renamed: a thousand at once would keep everybody else waiting."""
+    caplog.set_level(logging.INFO, "barnabas.housekeeping")
+    disk, steps = RenamesCounted(), Steps()
+    async with embedded_broker(tmp_path, disk=disk, log_segment_bytes="1000") as broker, connected(broker) as client:
+        await topic(broker)
+        for _ in range(5 * AT_ONCE):
+            await client.ask(request(batch(b"x" * 600)), 9)
+        partition = broker.services.partitions.get("t", 0)
+        assert partition.log.segment_count == 5 * AT_ONCE
+        partition.log.config = replace(partition.log.config, retention_bytes=1000)
+        disk.on_deleted = lambda: setattr(steps, "count", steps.count + 1)
+        trio.lowlevel.add_instrument(steps)
+        await retain(partition, NOW_MS)
+        trio.lowlevel.remove_instrument(steps)
+        assert partition.log.segment_count == 2
+        assert steps.most == AT_ONCE
+        assert f"retention removed {5 * AT_ONCE - 2} segments" in caplog.text
+
+
+class RenamesCounted(Disk):
+    def __init__(self) -> None:
+        self.on_deleted: Callable[[], None] | None = None
+
+    def rename(self, source: str, target: str) -> None:  # type: ignore[override]
+        Disk.rename(source, target)
+        if target.endswith(".log.deleted") and self.on_deleted is not None:
+            self.on_deleted()
+
+
+async def test_high_watermarks_at_rest_are_looked_at_only(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ten thousand partitions, of which nobody wants anything: nothing is put together, nothing written."""
+    asked: list[int] = []
+    high_watermarks = Checkpoints.high_watermarks
+
+    def counted(self: Checkpoints, offsets: Mapping[tuple[str, int], int]) -> Checkpoint:
+        asked.append(len(offsets))
+        return high_watermarks(self, offsets)
+
+    monkeypatch.setattr(Checkpoints, "high_watermarks", counted)
+    path = tmp_path / "replication-offset-checkpoint"
+    async with embedded_broker(tmp_path, log_initial_task_delay_ms="0") as broker, connected(broker) as client:
+        for name in ("t", "u", "v"):
+            await topic(broker, name)
+        await trio.sleep(60)
+        assert sum(asked) == 3, "each once"
+        asked.clear()
+        await client.ask(request(batch(b"a", b"b"), topic="u"), 9)
+        await trio.sleep(60)
+        assert asked == [1], "only what has moved"
+        assert "u 0 2" in path.read_text()
+        await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
+        await trio.sleep(60)
+        assert "t 0" not in path.read_text()
+        asked.clear()
+        await trio.sleep(60)
+        assert asked == []
+        await topic(broker, "t")
+        fails = StorageError("writing", OSError(errno.EMFILE, "said the test"))
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "write", raises(fails))
+            await trio.sleep(12)
+        await trio.sleep(12)
+        assert "t 0 0" in path.read_text(), "what could not be written is tried again"
+
+
+def raises(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
