@@ -35,8 +35,10 @@ def test_every_kind_of_call_fails_with_every_error() -> None:
 
 
 def test_a_topic_waits_for_a_broker_whose_disk_has_failed() -> None:
-    outcome = simulate(1, brokers=3, seconds=0, disk=DiskFault(2, 13, errno.EIO))
-    assert outcome.disks[2].struck == "make_dir a partition's directory"
+    making = "make_dir a partition's directory"
+    number = simulate(1, brokers=3, seconds=0, disk=DiskFault(2, 0, 0)).disks[2].calls.index(making) + 1
+    outcome = simulate(1, brokers=3, seconds=0, disk=DiskFault(2, number, errno.EIO))
+    assert outcome.disks[2].struck == making
     assert outcome.disks[2].has_ended
     assert not outcome.violations
 
