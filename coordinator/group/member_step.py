@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
+from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.modern_state import LAST_EPOCH, ModernMember, ModernState, removal
 from barnabas.coordinator.group.reconcile import MemberState, Target, reconcile
 from barnabas.coordinator.group.stored_modern import (
@@ -155,6 +156,9 @@ class MemberStep:
                 )
             self.epoch += 1
             self.records.append(GroupEpoch(group.group_id, self.epoch, metadata_hash))
+            is_new = self.before.standing.epoch <= 0
+            why = (Why.JOINED if is_new else Why.SUBSCRIPTION) if must_rise else Why.TOPICS
+            group.rebalances[why] += 1
             log.info("group %r: epoch %d", group.group_id, self.epoch)
         group.looked_at_topics(self.epoch)
         if group.has_old_metadata:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
@@ -85,7 +86,7 @@ class ModernGroup(ModernState):
 
         out.if_failed(again)
         log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
-        self.fence([member], now, out)
+        self.fence([member], now, out, Why.TIMED_OUT)
 
     # -- heartbeat --------------------------------------------------------------------------------
 
@@ -243,7 +244,7 @@ class ModernGroup(ModernState):
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         out.reply_when_committed(token, response, heartbeat_refusal)
 
-    def fence(self, members: Collection[ModernMember], now: Now, out: Decision) -> None:
+    def fence(self, members: Collection[ModernMember], now: Now, out: Decision, why: Why = Why.LEFT) -> None:
         """Take members out; the group becomes a classic one if only classic members are left. Never fails: time calls
         it, too.
         """
@@ -265,6 +266,7 @@ class ModernGroup(ModernState):
                     counts.forget_topics(self.patterns[pattern].topics)
         metadata_hash = self.context.metadata_hash(counts.topics)
         out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+        self.rebalances[why] += 1
         log.info("group %r: epoch %d without %d members", self.group_id, self.next_epoch, len(gone))
 
     # -- patterns ---------------------------------------------------------------------------------
@@ -296,6 +298,7 @@ class ModernGroup(ModernState):
         metadata_hash = self.context.metadata_hash(counts.topics)
         if must_rise or metadata_hash != self.metadata_hash:
             out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+            self.rebalances[Why.TOPICS] += 1
             self.looked_at_topics(self.next_epoch)
 
     # -- offsets ----------------------------------------------------------------------------------

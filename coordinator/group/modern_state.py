@@ -10,11 +10,13 @@ Times are milliseconds since the epoch. Source: `ConsumerGroup`, `ModernGroup` o
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.classic.states import Rebalances
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.member_counts import MemberCounts
@@ -85,7 +87,11 @@ class ModernMember(NamedTuple):
 
 
 class ModernState:
-    """See the module. The public attributes are hard; those with an underscore are made of them."""
+    """See the module. The public attributes are hard; those with an underscore are made of them. Soft, beside what says
+    so: `rebalances`, how many began here, and why.
+    """
+
+    kind = "consumer"
 
     def __init__(self, group_id: str, context: GroupContext, offsets: Offsets | None = None) -> None:
         self.group_id = group_id
@@ -103,6 +109,7 @@ class ModernState:
         self._epochs: dict[TopicId, dict[int, int]] = {}
         self.counts = MemberCounts()
         # Soft.
+        self.rebalances: Rebalances = Counter()
         self.seen_topics = -1
         self._must_look = True
         self._looked_at = 0

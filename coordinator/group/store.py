@@ -20,6 +20,7 @@ from typing import Final
 
 from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines
@@ -140,17 +141,21 @@ class GroupStore:
             if isinstance(record, GroupEpoch) and record.epoch is None:
                 self._end_modern(group)
         elif not is_tombstone(record):
-            offsets = None
-            if group is not None:
-                group.forget()
-                offsets = group.offsets
-            group = self.groups[group_id] = ModernGroup(group_id, self.context, offsets)
+            before = group
+            group = ModernGroup(group_id, self.context, None if before is None else before.offsets)
+            if before is not None:
+                before.forget()
+                group.rebalances.update(before.rebalances)
+            # What its first member has decided was counted by the group as it was then.
+            group.rebalances[Why.JOINED if before is None else Why.PROTOCOL] += 1
+            self.groups[group_id] = group
             group.apply(record)
 
     def _end_modern(self, group: ModernGroup) -> None:
         """The last record of a next-generation group: its place is free."""
         following = self.context.next_classic.pop(group.group_id, None)
         if following is not None:
+            following.rebalances.update(group.rebalances)
             self.groups[group.group_id] = following
         else:
             del self.groups[group.group_id]
@@ -200,6 +205,7 @@ class GroupStore:
         """
         out = Decision()
         for group in list(self.groups.values()):
+            group.rebalances.clear()  # they were before
             try:
                 group.restore(now, out)
             except Exception:

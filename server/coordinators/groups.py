@@ -355,7 +355,7 @@ class GroupCoordinator:
     ) -> list[FetchedOffset]:
         """Committed offsets of the (topic, partition)s; only_found: of those that have one."""
         led = self.runtime.active(group_id)
-        committed_to = self._committed_to(led)
+        committed_to = self.committed_to(led)
         return led.shard.offsets.fetch(group_id, partitions, require_stable, committed_to, only_found=only_found)
 
     def with_offsets(self, group_id: str) -> list[tuple[str, int]]:
@@ -366,7 +366,7 @@ class GroupCoordinator:
         """Whether this member, or a client that names no member (None), may fetch the group's offsets."""
         return self.runtime.active(group_id).shard.check_fetch(group_id, member_id, member_epoch)
 
-    def _committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
+    def committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
         """The offset in the log up to which reads see commits."""
         if self.required_acks() != -1:
             return led.partition.log_end_offset

@@ -32,7 +32,7 @@ from barnabas.coordinator.group.classic.joining import Joining, given
 from barnabas.coordinator.group.classic.members import Member
 from barnabas.coordinator.group.classic.rebalance import Rebalance
 from barnabas.coordinator.group.classic.state import ClassicState
-from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, State
+from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, Rebalances, State, Why
 from barnabas.coordinator.group.classic.syncing import Syncing
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.deadlines import Due, GroupDeadlines
@@ -48,6 +48,8 @@ class ClassicGroup:
 
     members, offsets: the state's own, which are never replaced.
     """
+
+    kind = "classic"
 
     __slots__ = ("_joining", "_rebalance", "_state", "_syncing", "group_id", "members", "offsets")
 
@@ -66,6 +68,11 @@ class ClassicGroup:
         return f"<{self.group_id!r} {self.state.value}, generation {self.generation}, {len(self.members)} members>"
 
     # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def rebalances(self) -> Rebalances:
+        """How many began here, and why."""
+        return self._state.rebalances
 
     @property
     def stored(self) -> StoredGroup | None:
@@ -165,7 +172,7 @@ class ClassicGroup:
         ]
         self.revive(stored, members, now)
         if len(self.members) > self._state.config.group_max_size:
-            self._rebalance.prepare("more members than group.max.size allows", now, out)
+            self._rebalance.prepare(Why.TOO_MANY, "more members than group.max.size allows", now, out)
 
     def revive(self, stored: StoredGroup, members: Iterable[Member], now: Now) -> None:
         """Begin life with a stored generation and its members; each gets a new session."""
@@ -184,7 +191,7 @@ class ClassicGroup:
 
     def rebalance(self, reason: str, now: Now, out: Decision) -> None:
         """Have the members join again."""
-        self._rebalance.prepare(reason, now, out)
+        self._rebalance.prepare(Why.PROTOCOL, reason, now, out)
 
     def ask_to_rejoin(self, now: Now, out: Decision) -> None:
         """The group is about to become a next-generation one: answer waiting members so that they join that."""
@@ -269,7 +276,7 @@ class ClassicGroup:
             refusal = self._state.check_member(member_id, instance_id)
             if refusal is not None:
                 return refusal
-        rebalance.remove_and_rebalance(member_id, f"member {member_id!r} left{given(reason)}", now, out)
+        rebalance.remove_and_rebalance(member_id, Why.LEFT, f"member {member_id!r} left{given(reason)}", now, out)
         return ErrorCode.NONE
 
     def check_commit(

@@ -15,7 +15,7 @@ from barnabas.coordinator.group.answers import group_write_error, join_error
 from barnabas.coordinator.group.classic.members import Member, Protocols, Waiting
 from barnabas.coordinator.group.classic.rebalance import Rebalance
 from barnabas.coordinator.group.classic.state import ClassicState
-from barnabas.coordinator.group.classic.states import State
+from barnabas.coordinator.group.classic.states import State, Why
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import fits, group_record, made_id
@@ -137,7 +137,7 @@ class Joining:
         # A member that waits in a JoinGroup cannot heartbeat, and a client that gave up would leave one member behind
         # with each attempt.
         group.arm(Due.SESSION, member_id, now.seconds + group.config.new_member_join_timeout_ms / 1000)
-        self._rebalance.maybe_prepare(f"member {member_id!r} joined{given(request.reason)}", now, out)
+        self._rebalance.maybe_prepare(Why.JOINED, f"member {member_id!r} joined{given(request.reason)}", now, out)
 
     def _rejoin(
         self,
@@ -161,7 +161,8 @@ class Joining:
             out.reply(waiting.token, group.joined(member, waiting.version))
         else:
             self._update(member, request, protocols, waiting, out)
-            self._rebalance.maybe_prepare(f"member {member.member_id!r} joined again{given(request.reason)}", now, out)
+            reason = f"member {member.member_id!r} joined again{given(request.reason)}"
+            self._rebalance.maybe_prepare(Why.JOINED_AGAIN, reason, now, out)
 
     def _update(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, waiting: Waiting, out: Decision
@@ -199,7 +200,8 @@ class Joining:
             group.members.set_protocols(member, protocols)
             if group.members.choose_protocol() != group.protocol:
                 self._update(member, request, protocols, waiting, out)
-                self._rebalance.maybe_prepare(f"static member {new_id!r} changes the protocol", now, out)
+                reason = f"static member {new_id!r} changes the protocol"
+                self._rebalance.maybe_prepare(Why.STATIC_CHANGED, reason, now, out)
                 return
             _take_timeouts(member, request, waiting.version)
             group.heard_of(member, now)
@@ -234,7 +236,7 @@ class Joining:
         self._update(member, request, protocols, waiting, out)
         if group.state is State.COMPLETING_REBALANCE:
             # The leader assigns to the old id by now: form the generation again.
-            self._rebalance.prepare(f"static member {new_id!r} came back", now, out)
+            self._rebalance.prepare(Why.STATIC_CHANGED, f"static member {new_id!r} came back", now, out)
 
     def _rename(self, member: Member, member_id: str, now: Now) -> None:
         group, old_id = self._group, member.member_id

@@ -13,7 +13,7 @@ import logging
 
 from barnabas.coordinator.group.answers import sync_error
 from barnabas.coordinator.group.classic.state import ClassicState
-from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, State
+from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, State, Why
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import group_record
@@ -43,12 +43,12 @@ class Rebalance:
 
     # -- the way to the next generation -----------------------------------------------------------
 
-    def maybe_prepare(self, reason: str, now: Now, out: Decision) -> None:
+    def maybe_prepare(self, why: Why, reason: str, now: Now, out: Decision) -> None:
         """Begin a rebalance, if the group's state allows it."""
         if Event.REBALANCE in TRANSITIONS[self._group.state]:
-            self.prepare(reason, now, out)
+            self.prepare(why, reason, now, out)
 
-    def prepare(self, reason: str, now: Now, out: Decision) -> None:
+    def prepare(self, why: Why, reason: str, now: Now, out: Decision) -> None:
         """Begin a rebalance: the members have to join again. reason: for the log."""
         group = self._group
         if group.state is State.COMPLETING_REBALANCE:
@@ -66,6 +66,7 @@ class Rebalance:
             self._initial_delay_ms = delay_ms = group.config.group_initial_rebalance_delay_ms
             self._initial_left_ms = max(wait_ms - delay_ms, 0)
             wait_ms = delay_ms
+        group.rebalances[why] += 1
         log.info("group %r: rebalance after generation %d, %s", group.group_id, group.generation, reason)
         group.fire(Event.REBALANCE, now)
         group.arm(Due.JOIN, "", now.seconds + wait_ms / 1000)
@@ -165,14 +166,14 @@ class Rebalance:
             first = group.members.first()
             group.leader = None if first is None else first.member_id
 
-    def remove_and_rebalance(self, member_id: str, reason: str, now: Now, out: Decision) -> None:
+    def remove_and_rebalance(self, member_id: str, why: Why, reason: str, now: Now, out: Decision) -> None:
         """Forget a member; the others take over what it had. reason: for the log."""
         self.remove(member_id, out)
         if self._group.state is State.PREPARING_REBALANCE:
             log.info("group %r: %s", self._group.group_id, reason)
             self.maybe_complete_join(now, out)
         else:
-            self.maybe_prepare(reason, now, out)
+            self.maybe_prepare(why, reason, now, out)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -190,7 +191,8 @@ class Rebalance:
             member = self._group.members.get(member_id)
             # A waiting member cannot heartbeat; it is armed again when answered. A new member's wait is itself limited.
             if member is not None and (member.is_new or not member.is_waiting):
-                self.remove_and_rebalance(member_id, f"member {member_id!r} was not heard of in time", now, out)
+                reason = f"member {member_id!r} was not heard of in time"
+                self.remove_and_rebalance(member_id, Why.TIMED_OUT, reason, now, out)
 
     def _sync_expired(self, now: Now, out: Decision) -> None:
         group = self._group
@@ -199,4 +201,4 @@ class Rebalance:
             return
         for member_id in late:
             self.remove(member_id, out)
-        self.prepare(f"{len(late)} members did not sync in time", now, out)
+        self.prepare(Why.NOT_SYNCED, f"{len(late)} members did not sync in time", now, out)

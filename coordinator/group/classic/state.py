@@ -10,11 +10,12 @@ operation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from barnabas.coordinator.group.answers import join_error, sync_error
 from barnabas.coordinator.group.classic.members import Member, Members
-from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, State
+from barnabas.coordinator.group.classic.states import TRANSITIONS, Event, Rebalances, State
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.deadlines import Due, GroupDeadlines
 from barnabas.coordinator.group.offsets import Offsets
@@ -32,7 +33,7 @@ class ClassicState:
     table allows; state_time_ms: when, -1 before the first time. generation: of the members as they are now; it is
     ahead of `stored` until their assignment is written. protocol, leader: of that generation; the leader is always a
     member, and there is one when there are members. unsynced: members that have not asked for their assignment.
-    subscribed: topics of the members of a `consumer` group; None: not known.
+    subscribed: topics of the members of a `consumer` group; None: not known. rebalances: how many began here, and why.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class ClassicState:
         "offsets",
         "protocol",
         "protocol_type",
+        "rebalances",
         "state",
         "state_time_ms",
         "stored",
@@ -71,6 +73,7 @@ class ClassicState:
         self.members = Members()
         self.unsynced: set[str] = set()
         self.subscribed: frozenset[str] | None = None
+        self.rebalances: Rebalances = Counter()
 
     @property
     def is_void(self) -> bool:

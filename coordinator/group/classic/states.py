@@ -11,6 +11,7 @@ is read from the log starts Empty and is `LOADED` into Stable when the stored ge
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import Final
 
@@ -67,3 +68,24 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     },
     State.DEAD: {},
 }
+
+
+class Why(Enum):
+    """Why a group of any kind rebalances; values are what metrics show."""
+
+    JOINED = "member joined"
+    JOINED_AGAIN = "member joined again"
+    """Of a classic group: it subscribes to something else, or has seen that topics have changed."""
+    LEFT = "member left"
+    TIMED_OUT = "member timed out"
+    NOT_SYNCED = "members did not sync"
+    STATIC_CHANGED = "static member changed"
+    TOO_MANY = "too many members"
+    NOT_WRITTEN = "assignment not written"
+    SUBSCRIPTION = "subscription changed"
+    TOPICS = "topics changed"
+    PROTOCOL = "group changed its protocol"
+
+
+Rebalances = Counter[Why]
+"""How many began here. Soft state."""

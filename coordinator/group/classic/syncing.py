@@ -14,7 +14,7 @@ from barnabas.coordinator.group.answers import group_write_error, sync_error
 from barnabas.coordinator.group.classic.members import Waiting
 from barnabas.coordinator.group.classic.rebalance import Rebalance
 from barnabas.coordinator.group.classic.state import ClassicState
-from barnabas.coordinator.group.classic.states import State
+from barnabas.coordinator.group.classic.states import State, Why
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.machine import Decision, Now, Record
 from barnabas.coordinator.stored import group_record
@@ -83,7 +83,8 @@ class Syncing:
 
         def undo(instead: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
             if generation == group.generation and group.state in (State.COMPLETING_REBALANCE, State.STABLE):
-                self._rebalance.prepare(f"{code.name} when the assignment was written", then, instead)
+                reason = f"{code.name} when the assignment was written"
+                self._rebalance.prepare(Why.NOT_WRITTEN, reason, then, instead)
 
         out.records.append(record)
         out.if_failed(undo)

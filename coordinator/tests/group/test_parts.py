@@ -10,7 +10,7 @@ from barnabas.coordinator.group.classic.joining import Joining
 from barnabas.coordinator.group.classic.members import Member, Waiting
 from barnabas.coordinator.group.classic.rebalance import Rebalance
 from barnabas.coordinator.group.classic.state import ClassicState
-from barnabas.coordinator.group.classic.states import State
+from barnabas.coordinator.group.classic.states import State, Why
 from barnabas.coordinator.group.classic.syncing import Syncing
 from barnabas.coordinator.group.deadlines import Due, GroupDeadlines
 from barnabas.coordinator.group.offset_operations import OffsetOperations, OffsetToCommit
@@ -55,7 +55,7 @@ def test_a_rebalance_forms_a_generation_of_the_members_that_joined() -> None:
     group.members.set_joining(group.members["a"], None)
     group.state = State.STABLE
     rebalance = Rebalance(group)
-    rebalance.prepare("a test", NOW, out)
+    rebalance.prepare(Why.JOINED, "a test", NOW, out)
     assert (group.state, out.replies) == (State.PREPARING_REBALANCE, [])
     assert group.deadlines.get(("g", Due.JOIN, "")) == NOW.seconds + 5
     rebalance.expire(Due.JOIN, "", NOW, out)
@@ -68,7 +68,7 @@ def test_a_rebalance_forms_a_generation_of_the_members_that_joined() -> None:
 def test_a_rebalance_without_members_writes_an_empty_generation() -> None:
     group, out = a_group("a"), Decision()
     group.state = State.STABLE
-    Rebalance(group).remove_and_rebalance("a", "a test", NOW, out)
+    Rebalance(group).remove_and_rebalance("a", Why.LEFT, "a test", NOW, out)
     assert (group.state, group.generation) == (State.EMPTY, 4)
     (record,) = out.records
     read = parse(record.key, record.value)
