@@ -120,6 +120,11 @@ class LogDir:
         return self._state.futures
 
     @property
+    def loaded_index_bytes(self) -> int:
+        """Bytes of indexes that are held in memory."""
+        return self._keeper.pool.loaded_index_bytes
+
+    @property
     def removals(self) -> Removals:
         """What is to be removed, and when."""
         return self._state.removals

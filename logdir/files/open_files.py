@@ -114,6 +114,11 @@ class Pool:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def loaded_index_bytes(self) -> int:
+        """Bytes of indexes that are held now."""
+        return self._index_bytes
+
     def add(self, segment: Pooled, loaded_bytes: int = 0) -> None:
         """`segment` opened its file or loaded `loaded_bytes` of indexes."""
         self._held[segment] = self._held.get(segment, 0) + loaded_bytes

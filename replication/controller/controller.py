@@ -224,6 +224,11 @@ class Controller:
         """A topic has other settings now. Unclean election may have become allowed."""
         return self._topics.config_changed(topic, config)
 
+    @property
+    def unclean_elections(self) -> int:
+        """How many leaders outside their ISR were elected in this term."""
+        return self._elections.unclean_count
+
     def reconsider(self) -> list[Effect]:
         """The brokers' settings have changed: unclean election may have become allowed everywhere."""
         return self._elections.write(self._elections.due(self.state.everything()))

@@ -46,7 +46,8 @@ def no_restarts(key: TopicPartition) -> Collection[int]:
 class Elections:
     """See the module. unclean_allowed: whether a topic with these settings may elect a leader outside its ISR.
 
-    Of the state it changes `shutting_down` alone: states change when they have been written.
+    Of the state it changes `shutting_down` alone: states change when they have been written. unclean_count: leaders
+    elected outside their ISR.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Elections:
         self._messages = messages
         self._writes = writes
         self._unclean_allowed = unclean_allowed
+        self.unclean_count = 0
 
     # -- the life of brokers -----------------------------------------------------------------------------------------
 
@@ -99,7 +101,15 @@ class Elections:
                 after = election.offline(after, eligible, unclean=unclean) or after
         else:
             after = election.lose_brokers(before, steady)
-        return None if after is before else written(replace(change, partition=after))
+        if after is before:
+            return None
+        self._note(before, after)
+        return written(replace(change, partition=after))
+
+    def _note(self, before: PartitionImage, after: PartitionImage) -> None:
+        """A decision; it comes again if its write fails and has to be decided once more."""
+        if after.leader >= 0 and after.leader != before.leader and after.leader not in before.isr:
+            self.unclean_count += 1
 
     # -- on request --------------------------------------------------------------------------------------------------
 
@@ -116,7 +126,10 @@ class Elections:
             key = change.key
             elected = self._elected(change, unclean=unclean)
             outcome[key] = elected if isinstance(elected, KafkaError) else None
-            return None if isinstance(elected, KafkaError) else written(replace(change, partition=elected))
+            if isinstance(elected, KafkaError):
+                return None
+            self._note(change.partition, elected)
+            return written(replace(change, partition=elected))
 
         states: list[PartitionChange] = []
         for key in dict.fromkeys(partitions):

@@ -197,6 +197,11 @@ class ClusterMember:
         return self._term is not None
 
     @property
+    def unclean_elections(self) -> int:
+        """As controller: leaders outside their ISR that were elected in this term. Else 0."""
+        return 0 if self._term is None else self._term.machine.unclean_elections
+
+    @property
     def broker_epoch(self) -> int:
         """The epoch of this broker's present registration; -1 before there is one."""
         return self._broker.epoch

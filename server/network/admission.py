@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -16,7 +16,7 @@ import trio
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.values import TypedValues
 from barnabas.server.network.addresses import HostLimits, plain_host
-from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Transport
+from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Meter, Transport
 from barnabas.server.runtime.log_throttle import LogThrottle
 from barnabas.server.runtime.timers import Timers
 from barnabas.server.security.quotas.connections import Ceiling, ConnectionLimits, Held, Refused
@@ -38,7 +38,7 @@ class ConnectionServer(Transport, Protocol):
 
 
 class Admission:
-    """Makes connections for accepted sockets."""
+    """Makes connections for accepted sockets. meter: counts their requests."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Admission:
         config: Callable[[], BrokerConfig],
         limits: ConnectionLimits,
         timers: Timers,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter
         self._dispatch = dispatch
         self._server = server
         self._config = config
@@ -75,6 +77,16 @@ class Admission:
         self._limits.limit_each_host(config.get_int("max.connections.per.ip"))
         self.hosts.set(config.max_connections_per_ip_overrides)
 
+    @property
+    def logins(self) -> Mapping[str, LoginService]:
+        """The log-ins, by listener."""
+        return self._logins
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """How many connections there are."""
+        return self._limits
+
     def set_login(self, listener: str, login: LoginService | None) -> None:
         """Have clients of this listener authenticate first; None: without authentication. For new connections."""
         if login is None:
@@ -97,7 +109,7 @@ class Admission:
             if isinstance(found, Refused):
                 self._rejected(host, found.limit, now)
                 return None
-            connection = self.connection(listener, host, self._server())
+            connection = self.connection(listener, host, self._server(), self._meter)
             if isinstance(found, Held):
                 # A client that is closed immediately reconnects immediately.
                 self._held.add(connection)
@@ -137,8 +149,10 @@ class Admission:
         if send_buffer_bytes > 0 and config.is_set("socket.send.buffer.bytes"):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 
-    def connection(self, listener: str, host: str, transport: Transport) -> Connection:
-        """A connection over any transport; where the listener has SASL it starts with a `Login`."""
+    def connection(self, listener: str, host: str, transport: Transport, meter: Meter | None = None) -> Connection:
+        """A connection over any transport; where the listener has SASL it starts with a `Login`. meter: counts its
+        requests, if the transport tells it of rounds.
+        """
         service = self._logins.get(listener)
         if service is None:
             return Connection(
@@ -147,6 +161,7 @@ class Admission:
                 listener=listener,
                 client_host=host,
                 max_frame_bytes=self._config().get_int("socket.request.max.bytes"),
+                meter=meter,
             )
         connection = Connection(
             service.begin(),
@@ -154,6 +169,7 @@ class Admission:
             listener=listener,
             client_host=host,
             max_frame_bytes=service.frame_bytes_before,
+            meter=meter,
         )
         connection.login_deadline = trio.current_time() + LOGIN_S
         return connection

@@ -25,7 +25,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.kproto import Part
 from barnabas.server.network.request_bounds import GENERAL, bounds_of
@@ -61,6 +61,34 @@ class ProtocolViolation(Exception):
         self.from_stranger = from_stranger
 
 
+class Meter(Protocol):
+    """Counts and times requests (`barnabas.server.metrics.meter`). note: None in rounds that are not timed; else called
+    with the connection, the slot of a request that was taken up, and when its handler was called and had returned, in
+    nanoseconds of clock().
+    """
+
+    @property
+    def clock(self) -> Callable[[], int]: ...
+
+    @property
+    def note(self) -> Callable[[tuple[Connection, Slot, int, int]], None] | None: ...
+
+    def answered(self, connection: Connection, measured: Any) -> None:
+        """The answer of a request is about to be sent. measured: of its slot, where the meter has put it."""
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is closed: take over what it has counted."""
+
+    def round_begins(self) -> None:
+        """It is known which sockets are readable; or something is to be sent outside of a round."""
+
+    def round_written(self) -> None:
+        """What the round's requests have staged is written."""
+
+    def round_ends(self) -> None:
+        """What there was to be sent was given to the sockets."""
+
+
 class Transport(Protocol):
     """What carries the bytes of a connection."""
 
@@ -71,11 +99,26 @@ class Transport(Protocol):
         """Close the carrier now."""
 
 
+class Counting(Protocol):
+    """An API in one version. taken: how many requests were taken up, while there is a meter."""
+
+    taken: int
+
+
 class Slot(Protocol):
     """A request that was taken up, and the place of its answer (`barnabas.server.requests.context.RequestContext`).
     `parts`: None while the request is pending. `pipelined`: the next request may be taken up before this one is
-    answered.
+    answered. `request_count`: how many requests it stands for. `route`, which counts them, and `measured` are the
+    meter's.
     """
+
+    measured: Any
+
+    @property
+    def route(self) -> Counting: ...
+
+    @property
+    def request_count(self) -> int: ...
 
     @property
     def parts(self) -> list[Part] | tuple[()] | None: ...
@@ -109,11 +152,23 @@ class LoggingIn(Protocol):
     def connection_closed(self) -> None: ...
 
 
+class _Uncounted:
+    """Stands for the API of what is no request of a client that has logged in."""
+
+    taken = 0
+
+
+UNCOUNTED: Final[Counting] = _Uncounted()
+
+
 class _End:
     """The slot that is never filled: nothing is taken up behind it."""
 
     parts = None
     pipelined = False
+    measured = None
+    request_count = 0
+    route = UNCOUNTED
 
     def connection_closed(self) -> None:
         pass
@@ -136,10 +191,14 @@ class Connection:
         "_dispatch",
         "_filled",
         "_frame_end",
+        "_meter",
         "_session",
         "_slots",
         "_transport",
+        "bytes_in",
+        "bytes_out",
         "client_host",
+        "client_id",
         "closed",
         "ends",
         "fast_paths",
@@ -153,15 +212,24 @@ class Connection:
         "out",
         "out_bytes",
         "permissions",
+        "requests",
         "software",
         "state",
     )
 
     def __init__(
-        self, dispatch: Dispatch, transport: Transport, *, listener: str, client_host: str, max_frame_bytes: int
+        self,
+        dispatch: Dispatch,
+        transport: Transport,
+        *,
+        listener: str,
+        client_host: str,
+        max_frame_bytes: int,
+        meter: Meter | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._transport = transport
+        self._meter = meter
         self.listener = listener
         self.client_host = client_host
         self._session = anonymous(client_host, listener, "PLAINTEXT")
@@ -175,6 +243,9 @@ class Connection:
         self.login_deadline = inf
         self.out: deque[Part] = deque()
         self.out_bytes = 0
+        # For the meter, which takes them away.
+        self.requests = self.bytes_in = self.bytes_out = 0
+        self.client_id: str | None = None
         # What has arrived and is not dispatched yet: _buffer[:_filled]. _frame_end > 0: the buffer is being filled
         # with one frame that ends there.
         self._buffer: bytearray | None = None
@@ -273,6 +344,9 @@ class Connection:
         position, end = 0, len(view)
         slots = self._slots
         left = REQUESTS_PER_TURN
+        meter = self._meter
+        note = None if meter is None else meter.note
+        taken_ns = 0 if note is None or meter is None else meter.clock()
         while end - position >= 4 and not self.closed:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:
@@ -296,6 +370,14 @@ class Connection:
                     break
             else:
                 context, position = self._dispatch(self, frame), frame_end
+            if meter is not None:
+                count = context.request_count
+                context.route.taken += count
+                self.requests += count
+                if note is not None:
+                    handled_ns = meter.clock()
+                    note((self, context, taken_ns, handled_ns))
+                    taken_ns = handled_ns
             if context.parts is None or slots:
                 # `answered` looks at the head of the queue, so a slot is queued before or right after it is filled.
                 slots.append(context)
@@ -304,6 +386,7 @@ class Connection:
             elif context.parts:
                 self._queue(context.parts)
                 self._transport.wake(self)
+        self.bytes_in += position
         return position
 
     def _violation(self, view: memoryview, position: int, otherwise: str) -> ProtocolViolation:
@@ -347,10 +430,14 @@ class Connection:
         """An answer slot was filled: move all leading finished answers to `out`."""
         slots = self._slots
         moved = False
+        meter = self._meter
         while slots and slots[0].parts is not None:
-            parts = slots.popleft().parts
+            slot = slots.popleft()
+            parts = slot.parts
             if parts:
                 self._queue(parts)
+            if meter is not None and slot.measured is not None:
+                meter.answered(self, slot.measured)
             moved = True
         if moved:
             self._transport.wake(self)
@@ -398,7 +485,9 @@ class Connection:
 
     def _queue(self, parts: list[Part]) -> None:
         self.out.extend(parts)
-        self.out_bytes += sum(map(len, parts))
+        size = sum(map(len, parts))
+        self.out_bytes += size
+        self.bytes_out += size
 
     def sent(self, size: int) -> None:
         """`size` bytes were sent; the transport has removed the finished parts from `out`."""
@@ -436,6 +525,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._meter is not None:
+            self._meter.lost(self)
         slots, self._slots = self._slots, deque()
         self.out.clear()
         self.out_bytes = 0

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from barnabas.kproto import ApiKey, Part
-from barnabas.server.network.connection import LOGIN_S, Connection, Dispatch, Slot
+from barnabas.server.network.connection import LOGIN_S, UNCOUNTED, Connection, Dispatch, Slot
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.timers import Timer, Timers
 from barnabas.server.security.sasl.authenticator import (
@@ -41,6 +41,15 @@ TIME_TO_READ_S = 0.1
 _KEY_BYTES = 2
 
 
+class LoginCounts:
+    """How many log-ins there were, those of sessions that are renewed included."""
+
+    __slots__ = ("failed", "passed")
+
+    def __init__(self) -> None:
+        self.passed = self.failed = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LoginService:
     """What log-ins on one listener share.
@@ -59,6 +68,7 @@ class LoginService:
     delay_s: Callable[[], float]
     frame_bytes_before: int
     frame_bytes: Callable[[], int]
+    counts: LoginCounts = field(default_factory=LoginCounts)
 
     def begin(self) -> Dispatch:
         """The dispatcher of a new connection."""
@@ -68,10 +78,14 @@ class LoginService:
 class _Answer:
     """The slot of an answer to a frame of the log-in; filled now or later."""
 
-    __slots__ = ("parts", "pipelined")
+    __slots__ = ("measured", "parts", "pipelined")
+
+    request_count = 0
+    route = UNCOUNTED
 
     def __init__(self, frame: bytes | None) -> None:
         self.pipelined = False
+        self.measured = None
         self.parts: list[Part] | tuple[()] | None
         self.fill(frame)
 
@@ -128,6 +142,7 @@ class Login:
             service.rules.listener,
             step.mechanism,
         )
+        service.counts.passed += 1
         connection.session = step.session
         connection.login_deadline = inf
         self._machine, self._session = None, step
@@ -142,6 +157,7 @@ class Login:
         return _Answer(step.answer)
 
     def _failed(self, connection: Connection, step: Failed) -> Slot:
+        self._service.counts.failed += 1
         log.info("a client at %s on listener %s: %s", connection.client_host, self._service.rules.listener, step.reason)
         if not step.delayed:
             connection.abort()

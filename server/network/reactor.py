@@ -28,6 +28,7 @@ import errno
 import logging
 import select
 import socket
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from heapq import nsmallest
@@ -38,7 +39,7 @@ import trio
 from barnabas.logdir import FileSlice
 from barnabas.server.network.acceptor import Accept, Acceptor, Secure, always
 from barnabas.server.network.arenas import Arenas
-from barnabas.server.network.connection import LOGIN_S, Connection, ProtocolViolation
+from barnabas.server.network.connection import LOGIN_S, Connection, Meter, ProtocolViolation
 from barnabas.server.network.readiness import FAILED, HALF_CLOSED, HUNG_UP, READABLE, WRITABLE, PolledSockets
 from barnabas.server.network.sending import send
 from barnabas.server.network.tls_carrier import HANDSHAKE_S, TlsCarrier
@@ -101,8 +102,8 @@ class _Link:
 
 class Reactor:
     """See the module. `end_of_round` is called once after the requests of a round have run, `closed` for every
-    connection that ended. `limits`: how many connections there may be. `portable`: use nothing that only Linux has;
-    None for `PORTABLE`.
+    connection that ended. `limits`: how many connections there may be. `meter`: counts requests. `portable`: use
+    nothing that only Linux has; None for `PORTABLE`.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class Reactor:
         limits: ConnectionLimits | None = None,
         allowance: Allowance | None = None,
         portable: bool | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        self.meter = meter
         self._portable = PORTABLE if portable is None else portable
         self._epoll: Any = PolledSockets() if self._portable else select.epoll()
         self._end_of_round = end_of_round
@@ -130,6 +133,7 @@ class Reactor:
         self._tail = trio.Event()
         self._ending = False
         self._throttle = LogThrottle()
+        self.tls_failures: Counter[str] = Counter()
 
     # -- listeners and connections -----------------------------------------------------------------------------------
 
@@ -256,6 +260,9 @@ class Reactor:
 
     def _round(self, events: list[tuple[int, int]], now: float) -> None:
         self._in_round = True
+        meter = self.meter
+        if meter is not None:
+            meter.round_begins()
         links = self._links
         self._handshakes_left = HANDSHAKES_PER_ROUND
         for fd, mask in events:
@@ -277,6 +284,8 @@ class Reactor:
             except Exception as error:
                 self._ended(link, error)
         self._end_of_round()
+        if meter is not None:
+            meter.round_written()
         self._finish_round()
         self._arenas.reset()
         if self._acceptor.has_accepted:
@@ -299,6 +308,8 @@ class Reactor:
             self._dirty = later
             self._tail.set()
         self._in_round = False
+        if self.meter is not None:
+            self.meter.round_ends()
 
     async def run_tail(self) -> None:
         """Send what was answered outside of rounds, by timers and tasks; runs beside `run`."""
@@ -306,6 +317,8 @@ class Reactor:
             await self._tail.wait()
             self._tail = trio.Event()
             self._in_round = True
+            if self.meter is not None:
+                self.meter.round_begins()
             self._finish_round()
 
     def stop_reading(self) -> None:
@@ -346,7 +359,8 @@ class Reactor:
                 self._untrusted(link, TlsError(f"no handshake within {HANDSHAKE_S:g} s"))
                 continue
             if connection.login_deadline < now:
-                self._violated(link, ProtocolViolation(_overdue(connection), from_stranger=True))
+                overdue = f"no log-in within {LOGIN_S:g} s on listener {connection.listener}"
+                self._violated(link, ProtocolViolation(overdue, from_stranger=True))
                 continue
             if connection.last_active >= idle_since:
                 continue
@@ -502,15 +516,11 @@ class Reactor:
 
     def _untrusted(self, link: _Link, error: TlsError) -> None:
         """TLS failed. Clients that are rejected retry again and again."""
+        host, listener = link.connection.client_host, link.connection.listener
+        self.tls_failures[listener] += 1
         more = self._throttle.due(str(error), self._now())
         if more is not None:
-            log.warning(
-                "closing the connection of %s: TLS on listener %s: %s%s",
-                link.connection.client_host,
-                link.connection.listener,
-                error,
-                more,
-            )
+            log.warning("closing the connection of %s: TLS on listener %s: %s%s", host, listener, error, more)
         self._drop(link, has_failed=True)
 
     def _broken(self, link: _Link, error: OSError) -> None:
@@ -535,7 +545,3 @@ class Reactor:
         except Exception as error:
             contain(log, f"deregistering the connection of {link.connection.client_host}", error)
         self._acceptor.resume_accepting()
-
-
-def _overdue(connection: Connection) -> str:
-    return f"no log-in within {LOGIN_S:g} s on listener {connection.listener}"

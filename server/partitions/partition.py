@@ -41,6 +41,7 @@ from barnabas.logdir import (
 from barnabas.replication import LeaderState, PartitionImage, Proposal, Refusal
 from barnabas.server.partitions.commit_queue import CommitCallback, CommitQueue
 from barnabas.server.partitions.host import PartitionHost, ProgressWaiter, notify_progress
+from barnabas.server.partitions.traffic import Traffic
 from barnabas.server.partitions.uncommitted import Uncommitted
 
 log = logging.getLogger("barnabas.partition")
@@ -55,7 +56,7 @@ class Partition:
     `leader_id` -1: no leader. `partition_epoch`: version of the state that the role was taken from. `isr`: the
     committed one, empty where this broker does not lead. `leader`: set where this broker leads and is not the only
     replica. `truncations`: how often records were truncated from the log's end. `resigned_with`: the error of
-    callbacks that come after the end of leadership.
+    callbacks that come after the end of leadership. `traffic`: what was written and read, for metrics.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class Partition:
         "resigned_with",
         "topic",
         "topic_id",
+        "traffic",
         "truncations",
         "write_error",
     )
@@ -107,26 +109,22 @@ class Partition:
         self.log = partition_log
         self.future: PartitionLog | None = None
         self.truncations = 0
+        self.traffic = Traffic()
         self.resigned_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self.is_leader = False
+        self.is_leader = self._is_flushing = False
         self.leader: LeaderState | None = None
-        self.leader_id = -1
-        self.leader_epoch = -1
-        self.partition_epoch = -1
+        self.leader_id = self.leader_epoch = self.partition_epoch = self.epoch_start_offset = -1
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
         self.high_watermark = high_watermark
-        self.epoch_start_offset = -1
         self.write_error: KafkaError | None = None
-        self._staged_bytes = 0
+        self._staged_bytes = self._held_bytes = 0
         self._waiters: dict[ProgressWaiter, None] = {}
         self._tail_waiters: dict[ProgressWaiter, None] = {}
         self._uncommitted = Uncommitted()
         self._commits = CommitQueue()
         self.held_at: int | None = None
-        self._held_bytes = 0
-        self._is_flushing = False
         self._flushes = CommitQueue()
 
     def __repr__(self) -> str:
@@ -162,9 +160,7 @@ class Partition:
             self.wake_all()
 
     def follow(self, image: PartitionImage) -> None:
-        """Become a follower, of the leader in `image` or without a leader. Callbacks that wait for a commit get
-        NOT_LEADER_OR_FOLLOWER.
-        """
+        """Become a follower, perhaps without a leader. Callbacks that wait for a commit get NOT_LEADER_OR_FOLLOWER."""
         self.leader_id = image.leader
         self._take(image)
         self.resign()
@@ -248,6 +244,7 @@ class Partition:
         allowance: Allowance | None = None,
     ) -> AppendInfo:
         """Check and stage; `buf` is patched in place and unchanged until `write`. Raises KafkaError, `TooMuchWork`."""
+        self.traffic.appends += 1
         if not self.is_leader or self.write_error is not None or (required_acks == -1 and self._lacks_replicas()):
             raise self._refusal()
         try:
@@ -256,6 +253,9 @@ class Partition:
             )
         except StorageError as error:
             self._write_failed(error)
+            raise
+        except KafkaError as error:
+            self.traffic.rejected(error.code, len(buf))
             raise
         if not info.duplicate:
             self._staged_bytes += len(buf)
@@ -275,6 +275,7 @@ class Partition:
             raise
         self._staged_bytes += size
         self._stage(self)
+        self.traffic.appends += 1
         return base_offset
 
     def _refusal(self) -> KafkaError:
@@ -310,6 +311,7 @@ class Partition:
         if lasts:
             self._staged_bytes += sum(map(len, batches[: len(lasts)]))
             self._stage(self)
+            self.traffic.appends += len(lasts)
         return lasts
 
     def write(self) -> None:
@@ -319,12 +321,14 @@ class Partition:
     def write_quietly(self) -> int:
         """The first half of `write`; pass its result to `announce`. A round first writes all partitions."""
         added, self._staged_bytes = self._staged_bytes, 0
+        end = self.log.state.log_end_offset
         try:
             self.log.writer.write()
         except Exception as caught:
             error = self.log.write_failure(caught)
             self._write_failed(error)
             raise error  # noqa: B904
+        self.traffic.wrote(added, self.log.state.log_end_offset - end)
         self._hold_unflushed()
         return added
 
@@ -446,7 +450,7 @@ class Partition:
     def check_follower(self, replica_id: int, current_leader_epoch: int) -> None:
         """Check that this broker may fetch as a follower. Raises as `check_leader_epoch`.
 
-        A broker that is no replica belongs to an assignment that this leader has not received yet: it must retry.
+        A broker that is no replica is one of an assignment that this leader has not received yet: it must retry.
         """
         self.check_leader_epoch(current_leader_epoch)
         if self.leader is None or replica_id not in self.leader.followers:
@@ -493,6 +497,7 @@ class Partition:
             return False
         self.isr = isr
         self.partition_epoch = partition_epoch
+        self.traffic.isr_changed(proposal)
         log.info("%s-%d: ISR is %s with partition epoch %d", self.topic, self.index, isr, partition_epoch)
         self._advance_replicated()
         return True
@@ -501,6 +506,7 @@ class Partition:
         """The controller refused `proposal`. On RETRY it is to be resent."""
         if self.leader is None:
             return Refusal.STALE
+        self.traffic.isr_refusals += 1
         outcome = self.leader.refused(proposal, code)
         if outcome is Refusal.REVERTED:
             self._advance_replicated()  # replicas that were to join no longer count
@@ -527,6 +533,7 @@ class Partition:
             )
             partition_log.writer.write()
             self._uncommitted.add(partition_log.state.log_end_offset, len(records))
+            self.traffic.replication_bytes_in += len(records)
         self.follow_offsets(leader_high_watermark, leader_log_start_offset)
         return info
 
@@ -566,16 +573,12 @@ class Partition:
                 log.error("stopped the move of %s-%d to another log directory: %s", self.topic, self.index, error)
         self.wake_all()
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether it is being copied to another log directory."""
-        return self.future is not None
-
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool) -> FileSlice | None:
         """The slice from `offset` on, below `upper_offset`. Raises as `barnabas.logdir.logs.reader.Reader.read`."""
         partition_log = self.log
+        self.traffic.reads += 1
         if offset >= upper_offset or (max_bytes <= 0 and not min_one_batch):
             if partition_log.state.log_start_offset <= offset <= partition_log.state.log_end_offset:
                 return None
@@ -589,10 +592,7 @@ class Partition:
 
     def add_waiter(self, waiter: ProgressWaiter, *, at_log_end: bool = False) -> None:
         """Notify `waiter` of readable bytes: below the high watermark, or at the log end (followers)."""
-        if at_log_end:
-            self._tail_waiters[waiter] = None
-        else:
-            self._waiters[waiter] = None
+        (self._tail_waiters if at_log_end else self._waiters)[waiter] = None
 
     def remove_waiter(self, waiter: ProgressWaiter) -> None:
         self._waiters.pop(waiter, None)

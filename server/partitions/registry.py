@@ -140,6 +140,11 @@ class Partitions:
     def find(self, topic: str, index: int) -> Partition | None:
         return self._by_name.get((topic, index))
 
+    @property
+    def offline_count(self) -> int:
+        """How many partitions of this broker are in log directories that have failed."""
+        return len(self._offline)
+
     def is_offline(self, topic: str, index: int) -> bool:
         """Its log directory has failed."""
         return (topic, index) in self._offline

@@ -157,6 +157,9 @@ class AccessCheck:
         because = self.permissions.because(operation, resource_type, name)
         rule = "no ACL allows it" if because is None else f"ACL: {because}"
         log.info("%s may not %s%s: %s", self._caller(), _shown(operation, resource_type, name), more, rule)
+        authorizer = self.services.authorizer
+        if authorizer is not None:
+            authorizer.denials[operation, resource_type] += self._denied
         self._denied, self._first = 0, None
 
     def _caller(self) -> str:

@@ -26,6 +26,8 @@ _SHOWN_LENGTH = 100
 class Route(Protocol):
     """The request's API in its version (`barnabas.server.requests.route`), as far as users of a context need it."""
 
+    taken: int
+
     @property
     def pipelined(self) -> bool: ...
 
@@ -55,6 +57,7 @@ class RequestContext:
     `listener`: name of the listener that the request came in on. `session`: who the caller is; it changes when
     the peer re-authenticates. `pipelined`: the next request of the connection may be taken up before this one is
     answered. `parts`: the encoded answer, None while it is pending, `()` when none will be sent (acks=0).
+    `measured`: see `barnabas.server.network.connection.Slot`.
 
     Set only where needed, to keep Produce cheap: `request`, while it may have to be answered as failed; `has_failed`,
     once it was, while another owner may still try to answer.
@@ -67,6 +70,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "has_failed",
+        "measured",
         "parts",
         "pipelined",
         "request",
@@ -74,6 +78,8 @@ class RequestContext:
     )
     request: Any
     has_failed: bool
+    request_count = 1
+    """How many requests it stands for."""
 
     def __init__(
         self, connection: Connection, route: Route, api_version: int, correlation_id: int, client_id: str | None
@@ -85,6 +91,7 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.parts: list[Part] | tuple[()] | None = None
+        self.measured: Any = None
         self._on_close: Callable[[], None] | None = None
 
     @property

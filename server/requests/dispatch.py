@@ -41,12 +41,19 @@ def _nothing() -> None:
 
 
 class Dispatcher:
-    """Routes frames to the handlers of `apis`. `nursery` runs the `async` ones."""
+    """Routes frames to the handlers of `apis`. `nursery` runs the `async` ones. made: called with each new route."""
 
-    def __init__(self, apis: Iterable[Api], services: Services, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        apis: Iterable[Api],
+        services: Services,
+        nursery: trio.Nursery,
+        made: Callable[[Route], None] | None = None,
+    ) -> None:
         self._apis = {int(api.key): api for api in apis}
         self._services = services
         self._nursery = nursery
+        self._made = made
         self._routes: dict[int, Route] = {}
         self._places = Place(), Place()
 
@@ -114,7 +121,10 @@ class Dispatcher:
             if api.key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolViolation(f"{api.key.name} v{version} is not served")
-        route = self._routes[api_key << 16 | version] = Route(api, version, self._services.authorizer)
+        route = Route(api, version, self._services.authorizer)
+        if self._made is not None:
+            self._made(route)
+        self._routes[api_key << 16 | version] = route
         return route
 
     def _unsupported_api_versions(

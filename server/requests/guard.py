@@ -38,6 +38,14 @@ class AmendedRoute:
         self.decode = route.decode
         self.handle = route.handle
 
+    @property
+    def taken(self) -> int:
+        return self._route.taken
+
+    @taken.setter
+    def taken(self, count: int) -> None:
+        self._route.taken = count
+
     def is_large(self, response: Any) -> bool:
         _to_its_end(self.amend(response))  # here, as it may be encoded in a thread
         return self._route.is_large(response)

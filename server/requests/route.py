@@ -28,7 +28,8 @@ def _arrays_of_response(key: ApiKey) -> Arrays:
 
 class Route:
     """One (API, version): its codec functions, compiled when first used. authorizer: checks permissions before the
-    handler. `round_bytes`: longer frames are not handled within the reactor's round.
+    handler. `round_bytes`: longer frames are not handled within the reactor's round. `taken`: see
+    `barnabas.server.network.connection.Counting`.
     """
 
     __slots__ = (
@@ -42,12 +43,14 @@ class Route:
         "learn",
         "pipelined",
         "round_bytes",
+        "taken",
         "version",
     )
 
     def __init__(self, api: Api, version: int, authorizer: Authorizer | None = None) -> None:
         self.api = api
         self.version = version
+        self.taken = 0
         is_old = api.old is not None and version <= api.old.last
         self.handle = api.old.handle if api.old is not None and is_old else api.handle
         self.pipelined = api.pipelined and not is_old

@@ -27,6 +27,7 @@ Not obvious:
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,9 @@ _EXEMPT = frozenset(
 
 
 class Throttle:
-    """now(): seconds of trio's clock. cpu_s(): CPU time of this thread, in seconds."""
+    """now(): seconds of trio's clock. cpu_s(): CPU time of this thread, in seconds. delays, delays_ms: how many
+    requests were throttled, and for how long in all, by API.
+    """
 
     def __init__(
         self, quotas: ClientQuotas, timers: Timers, now: Callable[[], float], cpu_s: Callable[[], float]
@@ -64,6 +67,8 @@ class Throttle:
         self.cpu_s = cpu_s
         self._timers = timers
         self._timed: dict[int, TimedRoute] = {}
+        self.delays: Counter[str] = Counter()
+        self.delays_ms: Counter[str] = Counter()
 
     def route(self, route: Any) -> Any:
         """The route, with timed handlers if there is a request-time quota."""
@@ -159,6 +164,9 @@ class ThrottledContext(RequestContext):
 
     def _wait(self, delay_ms: int) -> None:
         if delay_ms > self._delay_ms:
+            throttle, name = self._throttle, self.route.name
+            throttle.delays[name] += not self._delay_ms
+            throttle.delays_ms[name] += delay_ms - self._delay_ms
             self._delay_ms = delay_ms
             self._throttle.mute(self.connection, delay_ms)
 
@@ -187,6 +195,14 @@ class TimedRoute:
         self.decode: Callable[[Any, int, int], tuple[Any, int]] = route.decode
         self.is_async: bool = route.is_async
         self.round_bytes: int = route.round_bytes
+
+    @property
+    def taken(self) -> int:
+        return int(self._route.taken)
+
+    @taken.setter
+    def taken(self, count: int) -> None:
+        self._route.taken = count
 
     def is_large(self, response: Any) -> bool:
         return bool(self._route.is_large(response))

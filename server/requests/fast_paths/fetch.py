@@ -242,6 +242,7 @@ class _Answer:
             log_start_offset,
             self._middle,
         )
+        partition.traffic.bytes_out += len(records)
         return answer + length, records, tail
 
 

@@ -323,6 +323,10 @@ class _Run(RequestContext):
         self.bases = [base_offset, *[last + 1 for last in lasts[:-1]]]
         self.log_start_offset = partition.log.state.log_start_offset
 
+    @property
+    def request_count(self) -> int:  # type: ignore[override]
+        return len(self.heads)
+
     def release_waiters(self) -> str:
         # It may have been split already, so that its requests have slots of their own.
         self.connection.abort()

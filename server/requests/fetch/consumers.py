@@ -88,6 +88,9 @@ class ConsumerReader:
 
     def answering(self, answers: list[Answer]) -> None:
         """Part of `Reader`."""
+        for target, data in answers:
+            if data.records and target.partition is not None:
+                target.partition.traffic.bytes_out += len(data.records)
 
 
 class ReaderWithoutZstd(ConsumerReader):

@@ -135,6 +135,9 @@ class FollowerReader:
 
     def answering(self, answers: list[Answer]) -> None:
         """Part of `Reader`."""
+        for target, data in answers:
+            if data.records and target.partition is not None:
+                target.partition.traffic.replication_bytes_out += len(data.records)
         if self.throttled_bytes:
             self.throttle.record(self.throttled_bytes, self.svc.now())
             self.throttled_bytes = 0  # a large response is made in parts

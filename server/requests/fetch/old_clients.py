@@ -45,6 +45,7 @@ class ConvertingReader:
 
     def answering(self, answers: list[Answer]) -> None:
         """Part of `Reader`."""
+        self._stored.answering(answers)
         self.answers += answers
 
     async def convert(self, ctx: RequestContext, max_bytes: int) -> None:

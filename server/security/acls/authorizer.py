@@ -7,6 +7,7 @@ when there are too many: a peer makes up as many names as he likes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -90,7 +91,8 @@ class Authorizer:
     """`version` changes with every change of entries. `index`: the entries; change them by `put` alone.
 
     super_users: principals who may do everything. allow_everyone: what holds for resources that no entry speaks of
-    (`allow.everyone.if.no.acl.found`).
+    (`allow.everyone.if.no.acl.found`). denials: how often what was denied, by the first operation and type of resource
+    of a request.
     """
 
     def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone: bool = False) -> None:
@@ -100,6 +102,7 @@ class Authorizer:
         self._allow_everyone = allow_everyone
         self._permissions: dict[tuple[Principal, str], Permissions] = {}
         self._kept = 0
+        self.denials: Counter[tuple[AclOperation, ResourceType]] = Counter()
 
     def put(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> bool:
         """These are now the entries of `pattern`. Whether that is new."""

@@ -78,6 +78,7 @@ class ConnectionLimits:
         self._of_hosts: Mapping[str, int] = {}
         self._per_host: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
+        self._accepted: Counter[str] = Counter()
         self._total = 0
         self._rates: dict[str | None, Rate] = {}
         self._closed_until: dict[str, float] = {}
@@ -109,6 +110,16 @@ class ConnectionLimits:
         """So many these addresses may have instead."""
         self._of_hosts = limits
 
+    @property
+    def by_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has."""
+        return self._per_listener
+
+    @property
+    def accepted_by_listener(self) -> Mapping[str, int]:
+        """How many connections each listener has had."""
+        return self._accepted
+
     # -- coming and going --------------------------------------------------------------------------------------------
 
     def may_accept(self, listener: str, now: float) -> bool:
@@ -133,6 +144,7 @@ class ConnectionLimits:
             return Refused(limit)
         self._per_host[host] += 1
         self._per_listener[listener] += 1
+        self._accepted[listener] += 1
         self._total += 1
         return Taken(delay_ms)
 
