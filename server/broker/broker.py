@@ -70,6 +70,7 @@ from barnabas.server.storage.housekeeping import Housekeeping
 from barnabas.server.storage.log_dirs import FailedDirs, load_dirs, make_dirs, metadata_dir
 
 if TYPE_CHECKING:
+    from barnabas.server.metrics.service import MetricsService
     from barnabas.server.security.principals import Principal
     from barnabas.server.storage.adoption import Adoption
 
@@ -130,6 +131,8 @@ class Broker:
         self._stand_in_secret: bytes
         self._failed_dirs: FailedDirs
         self._parts: Parts | None = None
+        self._cleaner: Cleaner | None = None
+        self._metrics: MetricsService | None = None
 
     # -- interface ---------------------------------------------------------------------------------------------------
 
@@ -155,6 +158,11 @@ class Broker:
     def services(self) -> Services:
         """The services of handlers; for tests."""
         return self.parts.services
+
+    @property
+    def metrics_address(self) -> str | None:
+        """`http://host:port` of its metrics, once `run` has begun; None: there are none."""
+        return None if self._metrics is None else self._metrics.address
 
     async def stop(self, *, now: bool = False) -> None:
         """Stop in order; returns when `run` is done. now: without a controlled shutdown.
@@ -216,22 +224,29 @@ class Broker:
         """
         self._token = trio.lowlevel.current_trio_token()
         try:
-            dirs = make_dirs(
-                self._config, disk=self._disk, wall_ms=self._wall_ms, rng=self._rng, on_failure=self._disk_failed
-            )
-            dirs.open()
-            with self._start_scope as early:
-                try:
-                    await self._run_on(dirs, task_status)
-                except BaseException:
-                    dirs.unlock()
-                    raise
-            if early.cancelled_caught:
-                task_status.started()
+            if self._config.get_optional_str("metrics.listener") is None:
+                await self._run(self._disk, task_status)
+            else:
+                from barnabas.server.broker.measured import measured  # not loaded by others
+
+                async with measured(self._current_config, self._offload, self._disk) as (self._metrics, disk):
+                    await self._run(disk, task_status)
         finally:
             self._stopped.set()
         if self._failure is not None:
             raise BrokerFailed(self._failure)
+
+    async def _run(self, disk: Disk | None, task_status: trio.TaskStatus[None]) -> None:
+        dirs = make_dirs(self._config, disk=disk, wall_ms=self._wall_ms, rng=self._rng, on_failure=self._disk_failed)
+        dirs.open()
+        with self._start_scope as early:
+            try:
+                await self._run_on(dirs, task_status)
+            except BaseException:
+                dirs.unlock()
+                raise
+        if early.cancelled_caught:
+            task_status.started()
 
     async def _run_on(self, dirs: LogDirs, task_status: trio.TaskStatus[None]) -> None:
         has_own_store = self._given_store is None and not self._config.is_clustered
@@ -273,6 +288,8 @@ class Broker:
             async with trio.open_nursery() as nursery:
                 parts = self._parts = build(self._ground(dirs, nursery))
                 self._is_open = True
+                if self._metrics is not None:
+                    self._attach(self._metrics, parts)
                 self._start_scope = trio.CancelScope()  # from here on a stop is orderly
                 with self._start_scope:
                     await self._start(parts, dirs, listening)
@@ -323,7 +340,14 @@ class Broker:
             advertise=self._advertise,
             stand_in_secret=self._stand_in_secret,
             protection=self._protection,
+            meter=None if self._metrics is None else self._metrics.counted.meter,
         )
+
+    def _attach(self, metrics: MetricsService, parts: Parts) -> None:
+        from barnabas.server.metrics.sources import Sources
+
+        sources = Sources(metrics.counted, parts.services, parts.reactor, parts.admission, lambda: self._cleaner)
+        metrics.attach(sources, lambda: self._has_started, lambda: self._is_open)
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:
         nursery, services, reactor = parts.nursery, parts.services, parts.reactor
@@ -357,14 +381,18 @@ class Broker:
         if parts.moves is not None:
             nursery.start_soon(parts.moves.run)
         upkeep = services.partitions, self._current_config, self._wall_ms, self._offload
-        cleaner: Cleaner | None = None
         if self._config.get_bool("log.cleaner.enable"):
             # A process sees only the system's files, and needs the real clock.
             in_process = self._disk is None and self._offload is in_thread
-            cleaner = Cleaner(*upkeep, ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload))
-            nursery.start_soon(cleaner.run)
+            compactor = ProcessCompactor if in_process else lambda: OffloadCompactor(self._offload)
+            self._cleaner = Cleaner(*upkeep, compactor)
+            nursery.start_soon(self._cleaner.run)
         sessions = services.fetch_sessions
-        nursery.start_soon(Housekeeping(*upkeep, dirs, cleaner, lambda: sessions.close_idle(trio.current_time())).run)
+
+        def close_idle() -> None:
+            sessions.close_idle(trio.current_time())
+
+        nursery.start_soon(Housekeeping(*upkeep, dirs, self._cleaner, close_idle).run)
         await nursery.start(parts.admission.hosts.run)
         await parts.listeners.begin(listening, self._protection.listeners, parts.logins, self._endpoints)
         listening.clear()

@@ -65,6 +65,7 @@ from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
     from barnabas.server.config.sasl import SaslSettings
+    from barnabas.server.metrics.meter import Meter
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
     from barnabas.server.storage.dir_moves import Moves
@@ -77,7 +78,7 @@ class Ground:
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
     be secret. `broker_configs_changed`: called with the dynamic settings of brokers, by id, when they change.
     `advertise`: registers other endpoints of this broker. `stand_in_secret`: salts of unknown users are derived from
-    it.
+    it. `meter`: counts requests.
     """
 
     dirs: LogDirs
@@ -94,6 +95,7 @@ class Ground:
     advertise: Callable[[Sequence[Endpoint]], Awaitable[None]]
     stand_in_secret: bytes
     protection: Protection
+    meter: Meter | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -236,7 +238,8 @@ def build(ground: Ground) -> Parts:
         current_config=ground.current_config,
         current_image=current_image,
     )
-    dispatch = Dispatcher(apis, services, ground.nursery)
+    meter = ground.meter
+    dispatch = Dispatcher(apis, services, ground.nursery, None if meter is None else meter.watch)
     sasl = ground.protection.listeners.sasl
     logins = {} if sasl is None else logins_of(sasl)
     limits = ConnectionLimits(
@@ -245,10 +248,10 @@ def build(ground: Ground) -> Parts:
         _quota_window(config),
         quotas.connections,
     )
-    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers)
+    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers, meter)
     for name, one in logins.items():
         admission.set_login(name, one.service)
-    reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits)
+    reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits, meter=meter)
     return Parts(
         ground.nursery, services, controller_client, followers, isr, moves, admission, reactor, listeners, logins
     )

@@ -34,9 +34,13 @@ a second were more than the loop could take while a thread encoded the metadata 
 """
 
 
-def run(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
-    """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready(bootstrap)` is called when it
-    serves and, if it is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`).
+Ready = Callable[[str, str | None], None]
+"""Called with the address of a broker that serves, and the URL of its metrics, if any."""
+
+
+def run(config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest] = ()) -> int:
+    """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready` is called when it serves and, if it
+    is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`).
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -76,7 +80,7 @@ async def _give_back() -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest]) -> None:
+async def _run_until_signal(config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest]) -> None:
     broker = Broker(config)
     failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -106,7 +110,7 @@ async def _run_until_signal(config: BrokerConfig, ready: Callable[[str], None], 
                     await make()
             if broker.is_open:
                 try:
-                    ready(broker.bootstrap)
+                    ready(broker.bootstrap, broker.metrics_address)
                 except BrokenPipeError:
                     log.info("stopping: standard output was closed")
                     await broker.stop()

@@ -336,10 +336,11 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
         except Refused as error:
             return complain(error.lines)
 
-        def announce(bootstrap: str) -> None:
+        def announce(bootstrap: str, metrics: str | None) -> None:
             if security is not None:
                 security.write_properties(bootstrap)
-            say(f"bootstrap={bootstrap}", *([f"security={files}"] if files else []))
+            told = [f"security={files}"] if files else []
+            say(f"bootstrap={bootstrap}", *told, *([f"metrics={metrics}"] if metrics else []))
 
         return _run(config, topics, announce)
     finally:
@@ -348,10 +349,16 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
         clean_up()
 
 
+def _say_nothing(bootstrap: str, metrics: str | None) -> None:
+    """`serve` has its log for that."""
+
+
 def _run(
-    config: BrokerConfig, topics: Sequence[TopicRequest], announce: Callable[[str], None] = lambda bootstrap: None
+    config: BrokerConfig, topics: Sequence[TopicRequest], announce: Callable[[str, str | None], None] = _say_nothing
 ) -> int:
-    """Run a broker, with these topics, to its end. announce: called with its address when it serves."""
+    """Run a broker, with these topics, to its end. announce: called with its address, and that of its metrics, when it
+    serves.
+    """
     import gc
     import logging
 

@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
 `BROKER`, `TOPIC` and `GROUP` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`,
-`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `tls`, `sasl`, `security`, `topic`; the row type is in
-`model`.
+`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `tls`, `sasl`, `security`, `topic`; the row type
+is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
@@ -19,6 +19,7 @@ from barnabas.server.settings import (
     consumer_groups,
     groups,
     log,
+    metrics,
     network,
     sasl,
     security,
@@ -47,6 +48,7 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("Groups and transactions", (*groups.SETTINGS, *consumer_groups.SETTINGS, *transactions.SETTINGS)),
     ("Cluster", cluster.SETTINGS),
     ("ZooKeeper", zookeeper.SETTINGS),
+    ("Metrics", metrics.SETTINGS),
     ("Security", (*tls.SETTINGS, *sasl.SETTINGS, *security.SETTINGS)),
 )
 

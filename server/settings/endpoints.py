@@ -75,6 +75,14 @@ def parse_listeners(text: str, protocols: dict[str, str], *, distinct_ports: boo
     return tuple(listeners)
 
 
+def parse_http(text: str) -> ListenAddress:
+    """`http://host:port`, where metrics are served; without a host on the loopback addresses. Raises ValueError."""
+    match = _URI.fullmatch(text)
+    if match is None or match["name"] != "http" or not 0 <= int(match["port"]) <= 65535:
+        raise ValueError(f"{text!r} must be written as http://host:port")
+    return ListenAddress("http", "PLAINTEXT", match["six"] or match["host"] or "localhost", int(match["port"]))
+
+
 def _check_ports(listeners: list[ListenAddress]) -> None:
     """A port may be used twice only by one IPv4 and one IPv6 address."""
     for index, one in enumerate(listeners):

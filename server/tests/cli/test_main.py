@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,11 +32,11 @@ class Runs:
         self.code = 0
         self.log_dir_existed = False
 
-    def __call__(self, config: BrokerConfig, ready: Callable[[str], None], topics: Sequence[TopicRequest] = ()) -> int:
+    def __call__(self, config: BrokerConfig, ready: process.Ready, topics: Sequence[TopicRequest] = ()) -> int:
         self.configs.append(config)
         self.topics += [f"{topic.name}:{topic.partitions}:{topic.replication_factor}" for topic in topics]
         self.log_dir_existed = Path(config.log_dir).is_dir()
-        ready("127.0.0.1:4711")
+        ready("127.0.0.1:4711", "http://127.0.0.1:4712" if config.is_set("metrics.listener") else None)
         return self.code
 
 
@@ -260,6 +260,11 @@ def test_dev_announces_itself_and_cleans_up(runs: Runs, capsys: pytest.CaptureFi
     assert config.get_int("group.initial.rebalance.delay.ms") == 0
     assert runs.log_dir_existed
     assert not Path(config.log_dir).exists()
+
+
+def test_dev_says_where_metrics_are(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("dev", "--set", "metrics.listener=http://127.0.0.1:0") == 0
+    assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\nmetrics=http://127.0.0.1:4712\n"
 
 
 def test_dev_cleans_up_when_refused(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ OTHER_DEFAULTS = {
 NARROWER = {"offsets.topic.segment.bytes": 14, "transaction.state.log.segment.bytes": 14}
 
 # Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
-# where the login for ZooKeeper is.
+# where the login for ZooKeeper is; and our own.
 BEYOND = {
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -79,6 +79,11 @@ BEYOND = {
     "allow.everyone.if.no.acl.found",
     "java.security.auth.login.config",  # a system property
     "metadata.store.socket",  # ours: brokers of one machine without ZooKeeper
+    # Ours.
+    "metrics.listener",
+    "metrics.partitions.max",
+    "metrics.groups.max",
+    "metrics.clients.max",
 }
 
 

@@ -1,0 +1,201 @@
+"""The requests of scrapers and probes: HTTP/1.1, GET and HEAD, by h11.
+
+Bounds, as anybody on the network may connect: `CONNECTIONS_MAX` connections, of which the one that has waited longest
+for a request is closed for a new one; `HEAD_BYTES_MAX` of a request's head, `BODY_BYTES_MAX` of a body that nobody
+asked for; `REQUEST_S` from the first byte of a request to its last, `IDLE_S` before it, `SEND_S` for an answer. A
+connection holds one request's head and refers to an answer that is shared; the next request of a client that sends
+several at once is not looked at before the answer to the first is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+import h11
+import trio
+
+from barnabas.server.runtime.containment import contain
+
+log = logging.getLogger("barnabas.metrics")
+
+CONNECTIONS_MAX: Final = 64
+HEAD_BYTES_MAX: Final = 16 * 1024
+BODY_BYTES_MAX: Final = 64 * 1024
+REQUEST_S: Final = 10.0
+IDLE_S: Final = 180.0
+"""Scrapes come every minute or more often, over the same connection."""
+SEND_S: Final = 30.0
+CHUNK_BYTES: Final = 64 * 1024
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Answer(NamedTuple):
+    """status: of HTTP. body: its pieces. headers: beside those of every answer."""
+
+    status: int
+    body: Sequence[bytes]
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handle = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
+"""Called with the path, and the headers by lower-case name; of repeated ones the values with commas between them."""
+
+
+class HttpServer:
+    """See the module. `run` serves until cancelled."""
+
+    def __init__(self, handle: Handle, *, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._handle = handle
+        self._connections_max = connections_max
+        self._waiting: dict[trio.CancelScope, None] = {}  # for a request, in the order in which they began to
+        self._count = 0
+
+    @property
+    def connection_count(self) -> int:
+        return self._count
+
+    async def run(self, listening: Sequence[socket.socket]) -> None:
+        """Accept from these sockets. They are closed at the end."""
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in listening]
+        await trio.serve_listeners(self.serve, listeners)
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection to its end."""
+        while self._count >= self._connections_max and self._waiting:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
+            await trio.lowlevel.checkpoint()
+        if self._count >= self._connections_max:
+            await trio.aclose_forcefully(stream)
+            return
+        self._count += 1
+        try:
+            await self._serve(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except Exception as error:
+            contain(log, "serving a connection of the metrics listener", error)
+        finally:
+            self._count -= 1
+            await trio.aclose_forcefully(stream)
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        while True:
+            try:
+                request = await self._request(stream, connection)
+            except h11.RemoteProtocolError as error:
+                await self._refuse(stream, connection, error.error_status_hint, str(error))
+                return
+            if request is None:
+                return
+            if isinstance(request, Answer):
+                await self._send(stream, connection, request, is_head=False, closes=True)
+                return
+            answer = await self._answer(request)
+            if not await self._send(stream, connection, answer, is_head=request.method == b"HEAD"):
+                return
+            if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+
+    async def _request(self, stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request | Answer | None:
+        """The next request, without its body; an answer, if that is too long; None: the client has gone, or is too
+        slow. Raises h11.RemoteProtocolError.
+        """
+        request: h11.Request | None = None
+        body = 0
+        with trio.CancelScope(deadline=trio.current_time() + IDLE_S) as scope:
+            self._waiting[scope] = None
+            has_begun = bool(connection.trailing_data[0])
+            if has_begun:
+                scope.deadline = trio.current_time() + REQUEST_S
+            try:
+                while True:
+                    event = connection.next_event()
+                    if event is h11.NEED_DATA:
+                        data = await stream.receive_some(4096)
+                        if data and not has_begun:
+                            has_begun = True
+                            scope.deadline = trio.current_time() + REQUEST_S
+                        connection.receive_data(bytes(data))
+                    elif isinstance(event, h11.Request):
+                        request = event
+                    elif isinstance(event, h11.Data):
+                        body += len(event.data)
+                        if body > BODY_BYTES_MAX:
+                            return _text(413, "a body is not expected")
+                    elif isinstance(event, h11.EndOfMessage):
+                        return request
+                    else:  # closed, or another protocol
+                        return None
+            finally:
+                self._waiting.pop(scope, None)
+        return None
+
+    async def _answer(self, request: h11.Request) -> Answer:
+        if request.method not in (b"GET", b"HEAD"):
+            return _text(405, "only GET and HEAD are served")._replace(headers=(("Allow", "GET, HEAD"),))
+        headers: dict[str, str] = {}
+        for name, value in request.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]},{text}" if key in headers else text
+        path = request.target.decode("ascii").partition("?")[0]
+        try:
+            return await self._handle(path, headers)
+        except Exception as error:
+            contain(log, f"answering {path[:100]!r}", error)
+            return _text(500, "internal error; the broker's log says more")
+
+    async def _send(
+        self,
+        stream: trio.abc.Stream,
+        connection: h11.Connection,
+        answer: Answer,
+        *,
+        is_head: bool,
+        closes: bool = False,
+    ) -> bool:
+        """False: the client was too slow."""
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(sum(map(len, answer.body)))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *answer.headers,
+            *((("Connection", "close"),) if closes else ()),
+        ]
+        with trio.move_on_after(SEND_S):
+            pieces = [
+                connection.send(
+                    h11.Response(status_code=answer.status, headers=headers, reason=HTTPStatus(answer.status).phrase)
+                )
+                or b""
+            ]
+            size = len(pieces[0])
+            for piece in () if is_head else answer.body:
+                sent = connection.send(h11.Data(data=piece)) or b""
+                pieces.append(sent)
+                size += len(sent)
+                if size >= CHUNK_BYTES:
+                    await stream.send_all(b"".join(pieces))
+                    pieces, size = [], 0
+            pieces.append(connection.send(h11.EndOfMessage()) or b"")
+            await stream.send_all(b"".join(pieces))
+            return True
+        return False
+
+    async def _refuse(self, stream: trio.abc.Stream, connection: h11.Connection, status: int, why: str) -> None:
+        if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            await self._send(stream, connection, _text(status, why), is_head=False, closes=True)
+
+
+def _text(status: int, text: str) -> Answer:
+    return Answer(status, [f"{text}\n".encode()])

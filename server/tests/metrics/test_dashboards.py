@@ -1,0 +1,73 @@
+"""Dashboards find what they ask for: ours, and those of others, in a scrape of a broker that has seen some of
+everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.server.tests.metrics.kit import Scraped
+from barnabas.server.tests.metrics.strangers import STRANGERS, why_missing
+
+ROOT = Path(__file__).resolve().parents[3]
+OURS = ROOT / "docs" / "grafana" / "barnabas.json"
+NAME = re.compile(r"\b(?:kafka|barnabas|process|python)_[a-z0-9_]+\b")
+
+
+def queries(node: Any) -> Iterator[str]:
+    """The expressions of a dashboard, those of its variables too."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("expr", "query", "definition") and isinstance(value, str):
+                yield value
+            else:
+                yield from queries(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from queries(value)
+
+
+async def test_ours_asks_for_what_there_is(seen: Scraped) -> None:
+    dashboard = json.loads(OURS.read_text(encoding="utf-8"))
+    asked = [query for query in queries(dashboard) if NAME.search(query)]
+    assert len(asked) >= 25
+    missing = {name for query in asked for name in NAME.findall(query)} - seen.names - OPTIONAL
+    assert not missing
+    by_name: dict[str, set[str]] = {}
+    for sample in seen.samples:
+        by_name.setdefault(sample.name, set()).update(sample.labels)
+    for query in asked:
+        for name, selector in re.findall(r"\b((?:kafka|barnabas)_[a-z0-9_]+)\{([^}]*)\}", query):
+            labels = set(re.findall(r'([a-zA-Z_]+)(?:=~|!=|!~|=)"', selector)) - {"instance", "job"}
+            assert name in OPTIONAL or labels <= by_name[name], f"{query}: {name} has no {labels - by_name[name]}"
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert all(panel["title"] and panel["targets"] for panel in panels)
+
+
+OPTIONAL = {
+    # Without ACLs, quotas, replicas or conflicts there are no samples.
+    "barnabas_authorization_denials_total",
+    "barnabas_throttle_seconds_total",
+}
+
+
+@pytest.mark.parametrize("dashboard", STRANGERS)
+async def test_others_find_what_makes_sense(dashboard: str, seen: Scraped) -> None:
+    for name in STRANGERS[dashboard].split():
+        if why_missing(name) is None:
+            assert name in seen.names, f"{name} is neither there nor explained"
+        else:
+            assert name not in seen.names, f"{name} is there, and explained as missing"
+
+
+def test_what_is_called_otherwise_is_there_under_the_other_name() -> None:
+    assert why_missing("kafka_server_brokertopicmetrics_bytesinpersec") == (
+        "the same counter is called kafka_server_brokertopicmetrics_bytesin_total by the rules that we follow"
+    )
