@@ -1,0 +1,1 @@
+"""Metrics over HTTP, held against what Apache Kafka's tools say."""
