@@ -346,7 +346,15 @@ class Broker:
     def _attach(self, metrics: MetricsService, parts: Parts) -> None:
         from barnabas.server.metrics.sources import Sources
 
-        sources = Sources(metrics.counted, parts.services, parts.reactor, parts.admission, lambda: self._cleaner)
+        foreign_ends = None
+        if self._config.is_clustered:
+            from barnabas.server.metrics.foreign_ends import ForeignEnds
+
+            services = parts.services
+            foreign_ends = ForeignEnds(self._protection.connect, self._current_config, services.current_image)
+        sources = Sources(
+            metrics.counted, parts.services, parts.reactor, parts.admission, lambda: self._cleaner, foreign_ends
+        )
         metrics.attach(sources, lambda: self._has_started, lambda: self._is_open)
 
     async def _start(self, parts: Parts, dirs: LogDirs, listening: list[tuple[socket.socket, str]]) -> None:

@@ -1,7 +1,7 @@
 """Groups that this broker coordinates: state, members, rebalances, committed offsets, lag in records and in seconds.
 
 Of partitions led here both ends are at hand; of those followed here the high watermark may be some milliseconds old. Of
-others there are committed offsets and no lag: their leaders know.
+others their leaders are asked (`foreign_ends`), for the lag in records alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.coordinator import GroupShard
 from barnabas.kproto import ErrorCode
-from barnabas.server.metrics.group_lag import LagTimes
+from barnabas.server.metrics.group_lag import Lag, LagTimes
 from barnabas.server.metrics.page import Page, escaped, labels
 from barnabas.server.runtime.turns import Steps
 
@@ -124,10 +124,13 @@ class GroupSeries:
             of_partition = f'{{consumergroup="{name}",topic="{escaped(topic)}",partition="{key[1]}"}}'
             offsets.append(f"{_GROUP}_current_offset{of_partition} {committed}")
             offset_sum += committed
-            partition = find(*key)
-            has_read = False
+            partition, lag, has_read = find(*key), None, False
             if partition is not None:
                 lag, has_read = self._times.lag(group_id, partition, committed, now_ms)
+            elif sources.foreign_ends is not None:
+                end = sources.foreign_ends.high_watermark(*key)
+                lag = None if end is None else Lag(max(end - committed, 0), None if end > committed else 0.0)
+            if lag is not None:
                 lags.append(f"{_GROUP}_lag{of_partition} {lag.records}")
                 lag_sum += lag.records
                 knows_lag = True

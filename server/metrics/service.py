@@ -114,6 +114,8 @@ class MetricsService:
                 nursery.start_soon(serve, log, "serving metrics", partial(self._server.run, self._listening))
         finally:
             self.close()
+            if self._sources is not None and self._sources.foreign_ends is not None:
+                await self._sources.foreign_ends.close()
 
     def close(self) -> None:
         """Close the listening sockets."""
@@ -156,10 +158,12 @@ class MetricsService:
             return Answer(200, [packed], content_type, (*_VARY, ("Content-Encoding", "gzip")))
 
     async def _page(self) -> Page:
-        if self._scraper is None:
+        if self._scraper is None or self._sources is None:
             page = Page()
             add_process(page, self.counted)
             return page
+        if self._sources.foreign_ends is not None:
+            await self._sources.foreign_ends.refresh()
         return await self._turns.run(self._scraper.page())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
+    from barnabas.server.metrics.foreign_ends import ForeignEnds
     from barnabas.server.metrics.loop_watch import LoopWatch
     from barnabas.server.metrics.meter import Meter
     from barnabas.server.metrics.timed_disk import SyncTimes
@@ -29,13 +30,14 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sources:
-    """A broker that serves. cleaner(): None without one."""
+    """A broker that serves. cleaner(): None without one. foreign_ends: None for a broker alone."""
 
     counted: Counted
     services: Services
     reactor: Reactor
     admission: Admission
     cleaner: Callable[[], Cleaner | None]
+    foreign_ends: ForeignEnds | None
 
     @property
     def config(self) -> BrokerConfig:

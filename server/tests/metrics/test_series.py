@@ -144,6 +144,35 @@ async def test_replicas_of_a_cluster() -> None:
         assert page("kafka_server_replicamanager_underreplicatedpartitions") >= 1
 
 
+async def test_lag_where_other_brokers_lead() -> None:
+    async with embedded_cluster(3, metrics_listener="http://127.0.0.1:0") as cluster:
+        async with connected(cluster[1]) as client:
+            topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=6, replication_factor=1)
+            assert (await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)).topics[0].error_code == 0
+            coordinator = (await Asker(cluster[1], client).coordinator()).node_id
+        for index in range(6):
+            leader = await cluster.leader("t", index)
+            async with connected(cluster[leader]) as client:
+                await produced(client, *[b"x"] * (index + 2), index=index)
+        async with connected(cluster[coordinator]) as client:
+            asker = Asker(cluster[coordinator], client)
+            with trio.fail_after(60):
+                while (await asker.commit(dict.fromkeys(range(6), 1)))[0]:
+                    await trio.lowlevel.checkpoint()
+        await scrape(cluster[coordinator])
+        page = await scrape(cluster[coordinator])
+        lags = {int(labels["partition"]): lag for labels, lag in page.labelled("kafka_consumergroup_lag")}
+        assert lags == {index: index + 1 for index in range(6)}
+        assert page("kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 21
+        assert 1 <= len(page.labelled("kafka_consumergroup_lag_seconds")) < 6
+        # A broker that does not answer costs its partitions' lags, and nothing else.
+        gone = next(broker_id for broker_id in cluster.running if broker_id != coordinator)
+        await cluster.kill(gone)
+        page = await scrape(cluster[coordinator])
+        assert 2 <= len(page.labelled("kafka_consumergroup_lag")) < 6
+        assert len(page.labelled("kafka_consumergroup_current_offset")) == 6
+
+
 async def until_each_leads_one(cluster: EmbeddedCluster) -> dict[int, Scraped]:
     with trio.fail_after(60):
         while True:
