@@ -270,13 +270,13 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
         watch = ParentWatch(None)
     try:
-        return _run(config, topics, _announce if chosen.announce else lambda bootstrap: None)
+        return _run(config, topics, _announce if chosen.announce else _say_nothing)
     finally:
         if watch is not None:
             watch.ended()
 
 
-def _announce(bootstrap: str) -> None:
+def _announce(bootstrap: str, metrics: str | None) -> None:
     say(f"bootstrap={bootstrap}")
 
 
