@@ -17,8 +17,9 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from barnabas.server.cli import client_arguments, machine_arguments, users_arguments
 from barnabas.server.cli import log_arguments as log_cli
+from barnabas.server.cli import machine_arguments, users_arguments
+from barnabas.server.cli.client import client_arguments
 from barnabas.server.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -223,7 +224,7 @@ def main(
 
             return log_cli_run.run(chosen)
         if chosen.command in client_arguments.COMMANDS:
-            from barnabas.server.cli import client_commands
+            from barnabas.server.cli.client import client_commands
 
             code = client_commands.run(chosen, environment)
         elif chosen.command == "users":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.server.cli.client_arguments import COMMANDS
+from barnabas.server.cli.client.client_arguments import COMMANDS
 from barnabas.server.cli.main import parser
 from barnabas.server.settings import BROKER, GROUP, TOPIC
 

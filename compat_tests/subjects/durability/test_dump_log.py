@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from compat_tests.bench import loops
+from compat_tests.bench.loads import frames
 from compat_tests.harness import dump_log
 from compat_tests.harness.broker_process import Server
 
@@ -29,6 +31,19 @@ def dump(files: list[Path], *options: str) -> str:
     lines = dump_log.run(files, *options, expect=0)
     assert dump_log.wrong(lines) == []
     return "\n".join(lines)
+
+
+def commit_at_once(bootstrap: str, topic: str) -> None:
+    """Commits of 32 groups, from a connection each, again and again: many of them are in one round of the broker."""
+    host, _, port = bootstrap.rpartition(":")
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(32)]
+        for offset in range(1, 30):
+            for number, sock in enumerate(sockets):
+                sock.sendall(frames.offset_commit(f"{topic}-{number}", topic, 1, offset))
+            for sock in sockets:
+                size = int.from_bytes(sock.recv(4, socket.MSG_WAITALL), "big")
+                assert len(sock.recv(size, socket.MSG_WAITALL)) == size
 
 
 @pytest.mark.parametrize("stopped", ["cleanly", "by kill -9"])
@@ -55,7 +70,7 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
         read += len(messages)
     consumer.commit(asynchronous=False)
     consumer.close()
-    loops.requests(server.bootstrap, "dumped", 0.5, connections=32, in_flight=1)  # commits of 32 groups at once
+    commit_at_once(server.bootstrap, "dumped")
     if stopped == "cleanly":
         assert server.stop() == 0
         assert (server.data / ".kafka_cleanshutdown").exists()

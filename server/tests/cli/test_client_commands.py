@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.server.cli import client_arguments
 from barnabas.server.cli import main as cli
-from barnabas.server.cli.record_texts import from_json, hex_format, json_format, text_format
-from barnabas.server.cli.tables import counted, print_table, printable, size
-from barnabas.server.cli.when import Place, duration, parse_place, time_here, time_utc
+from barnabas.server.cli.client import client_arguments
+from barnabas.server.cli.client.record_texts import from_json, hex_format, json_format, text_format
+from barnabas.server.cli.client.tables import counted, print_table, printable, size
+from barnabas.server.cli.client.when import Place, duration, parse_place, time_here, time_utc
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.reading import BatchFacts, Read
 from barnabas.server.testing import broker_thread
@@ -372,7 +372,8 @@ def test_a_command_loads_no_broker() -> None:
     """Its start is its time: a tenth of a second of processor time as it is, most of it trio's."""
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-        "from barnabas.server.cli import client_commands, consume, group_commands, health, produce, topic_commands; "
+        "from barnabas.server.cli import health; "
+        "from barnabas.server.cli.client import client_commands, consume, group_commands, produce, topic_commands; "
         "print(sorted({'.'.join(name.split('.')[1:3]) for name in sys.modules if name.startswith('barnabas.server.')}))"
         "; print([name for name in ('barnabas.replication', 'barnabas.logdir') if name in sys.modules])"
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from barnabas.server.cli.client_results import FAILED, REFUSED, Command, Unclear, complain
+from barnabas.server.cli.client.client_results import FAILED, REFUSED, Command, Unclear, complain
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.client.failures import ClientError
@@ -50,18 +50,18 @@ async def _with_client(chosen: argparse.Namespace, bootstrap: str, approach: App
 
 def _command(chosen: argparse.Namespace) -> Command:
     if chosen.command == "topic":
-        from barnabas.server.cli import topic_commands
+        from barnabas.server.cli.client import topic_commands
 
         return topic_commands.ACTIONS[chosen.action]
     if chosen.command == "group":
-        from barnabas.server.cli import group_commands
+        from barnabas.server.cli.client import group_commands
 
         return group_commands.ACTIONS[chosen.action]
     if chosen.command == "consume":
-        from barnabas.server.cli import consume
+        from barnabas.server.cli.client import consume
 
         return consume.consume
-    from barnabas.server.cli import produce
+    from barnabas.server.cli.client import produce
 
     return produce.produce
 

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.cli.client_results import OK, Command, Unclear, complain_of, print_json, report
-from barnabas.server.cli.tables import counted, print_table, printable, size
+from barnabas.server.cli.client.client_results import OK, Command, Unclear, complain_of, print_json, report
+from barnabas.server.cli.client.tables import counted, print_table, printable, size
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.configs import Resource, ResourceKind, Setting, Source, alter_configs, describe_configs
 from barnabas.server.client.failures import ClientError, Failed

@@ -10,10 +10,18 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.cli.client_results import FAILED, Command, Unclear, complain, complain_of, print_json, report
-from barnabas.server.cli.tables import counted, print_table, printable
-from barnabas.server.cli.when import LATEST as LATEST_WORD
-from barnabas.server.cli.when import duration, parse_place, time_utc
+from barnabas.server.cli.client.client_results import (
+    FAILED,
+    Command,
+    Unclear,
+    complain,
+    complain_of,
+    print_json,
+    report,
+)
+from barnabas.server.cli.client.tables import counted, print_table, printable
+from barnabas.server.cli.client.when import LATEST as LATEST_WORD
+from barnabas.server.cli.client.when import duration, parse_place, time_utc
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
 from barnabas.server.client.failures import Failed, Refused
 from barnabas.server.client.groups import Committed, Group, ListedGroup, delete_groups, describe_groups, list_groups

@@ -17,9 +17,9 @@ from typing import Final
 import trio
 
 from barnabas.kproto.compression import CODEC_NAMES
-from barnabas.server.cli.client_results import FAILED, OK, Unclear, complain, note
-from barnabas.server.cli.record_texts import from_json
-from barnabas.server.cli.tables import counted
+from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, note
+from barnabas.server.cli.client.record_texts import from_json
+from barnabas.server.cli.client.tables import counted
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed

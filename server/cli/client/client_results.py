@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from barnabas.server.cli.tables import printable
+from barnabas.server.cli.client.tables import printable
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed
 

@@ -12,8 +12,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.server.cli.tables import printable
-from barnabas.server.cli.when import time_here, time_utc
+from barnabas.server.cli.client.tables import printable
+from barnabas.server.cli.client.when import time_here, time_utc
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.reading import Read
 

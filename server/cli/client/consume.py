@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from barnabas.server.cli.client_results import FAILED, OK, Unclear, complain, complain_of, note
-from barnabas.server.cli.record_texts import Format, hex_format, json_format, text_format
-from barnabas.server.cli.tables import counted
-from barnabas.server.cli.when import EARLIEST, LATEST, Place, parse_place
+from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, complain_of, note
+from barnabas.server.cli.client.record_texts import Format, hex_format, json_format, text_format
+from barnabas.server.cli.client.tables import counted
+from barnabas.server.cli.client.when import EARLIEST, LATEST, Place, parse_place
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import Span, list_offsets, spans
