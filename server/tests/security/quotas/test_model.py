@@ -237,6 +237,6 @@ def test_changes_of_clients(number: int) -> None:
                 model.take(count, limit, now)
             exact = model.exact_delay_ms(limit, now)
             assert same(delay_ms, exact)
-            if strict and not exact:
+            if strict and not delay_ms:  # a wait of less than half a millisecond is none
                 model.take(count, limit, now)
         now = later(rng, now, window)
