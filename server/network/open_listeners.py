@@ -61,10 +61,11 @@ class _Configured(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """An open listener. `tasks`: those that fetch keys for it."""
+    """An open listener. `port`: also when a stop has closed the sockets. `tasks`: those that fetch keys for it."""
 
     configured: _Configured
     sockets: Sequence[socket.socket]
+    port: int
     tls: TlsListener | None
     tasks: trio.CancelScope
 
@@ -247,7 +248,8 @@ class OpenListeners:
                 reactor.remove_listener(sock)
             raise
         self._logged.pop(name, None)
-        self._open[name] = _Open(_configured(config, address), sockets, tls, tasks)
+        port = sockets[0].getsockname()[1]
+        self._open[name] = _Open(_configured(config, address), sockets, port, tls, tasks)
 
     def _close(self, name: str) -> list[Connection]:
         """Returns the connections that are owed an answer."""
@@ -263,7 +265,7 @@ class OpenListeners:
     def _advertised_endpoints(self, config: BrokerConfig) -> tuple[Endpoint, ...]:
         """The endpoints of the open listeners, as advertised."""
         ports: defaultdict[str, int] = defaultdict(int)
-        ports |= {name: one.sockets[0].getsockname()[1] for name, one in self._open.items()}
+        ports |= {name: one.port for name, one in self._open.items()}
         return endpoints_of(config, ports, self._open)
 
     def _notify(self) -> None:

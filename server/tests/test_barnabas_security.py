@@ -111,12 +111,12 @@ def test_its_health(
         wrong = access.java()["sasl.jaas.config"].replace("alice's", "eve's")
         assert health(**{"sasl.jaas.config": wrong}) == 1
         said = capsys.readouterr().err
-        assert f"{secured.bootstrap} rejects the log-in of alice: " in said
+        assert f"{secured.bootstrap}: it rejects the log-in of alice: " in said
         assert "eve" not in said
     if access.protocol.endswith("SSL"):
         (tmp_path / "other.pem").write_bytes(trustme.CA().cert_pem.bytes())
         assert health(**{"ssl.truststore.location": str(tmp_path / "other.pem")}) == 1
-        assert "certificate verify failed" in capsys.readouterr().err
+        assert "unable to get local issuer certificate" in capsys.readouterr().err
 
 
 def test_what_has_no_sense() -> None:
