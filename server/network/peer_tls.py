@@ -33,7 +33,9 @@ def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -
         except trio.BrokenResourceError as error:
             await trio.aclose_forcefully(stream)
             cause = error.__cause__
-            why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else cause or error
+            why = str(cause or error)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                why = f"its certificate is not accepted: {cause.verify_message}"
             raise PeerError(f"TLS with {endpoint.host}:{endpoint.port} failed: {why}") from None
         except BaseException:
             await trio.aclose_forcefully(stream)
