@@ -73,16 +73,21 @@ def _joined(out: deque[Part]) -> Any:
             read += piece.length
             if read > READ_BYTES_MAX:
                 break
-            try:
-                piece = piece.read()
-            except EOFError:
-                raise _cut_off() from None
+            piece = read_slice(piece)
         out.popleft()
         pieces.append(piece)
         total += len(piece)
     joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     out.appendleft(joined)
     return joined
+
+
+def read_slice(piece: FileSlice) -> bytes:
+    """Its bytes. Raises OSError, also if the segment was cut meanwhile."""
+    try:
+        return piece.read()
+    except EOFError:
+        raise _cut_off() from None
 
 
 def _cut_off() -> OSError:

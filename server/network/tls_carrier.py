@@ -22,6 +22,7 @@ from typing import Final
 from barnabas.logdir import FileSlice
 from barnabas.server.network.arenas import Arenas
 from barnabas.server.network.connection import Connection, ProtocolViolation
+from barnabas.server.network.sending import read_slice
 from barnabas.server.network.strangers import name_stranger_without_tls
 from barnabas.server.security.tls.channel import WRITE_BYTES_MAX, TlsChannel, TlsError
 from barnabas.server.security.tls.record_bounds import RecordBounds
@@ -180,14 +181,14 @@ class TlsCarrier:
 
 
 def _encrypt_some(channel: TlsChannel, connection: Connection) -> None:
-    """The beginning of what is to be sent."""
+    """The beginning of what is to be sent. Raises TlsError, OSError."""
     out = connection.out
     pieces: list[bytes | memoryview] = []
     room = WRITE_BYTES_MAX
     while out and room:
         part = out.popleft()
         if isinstance(part, FileSlice):
-            piece: bytes | memoryview = FileSlice(part.file, part.position, min(part.length, room)).read()
+            piece: bytes | memoryview = read_slice(FileSlice(part.file, part.position, min(part.length, room)))
             if len(piece) < part.length:
                 out.appendleft(FileSlice(part.file, part.position + len(piece), part.length - len(piece)))
         elif len(part) <= room:

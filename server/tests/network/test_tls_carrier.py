@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import trustme
 from trio.testing import MockClock
 
 from barnabas.kproto.frame import request_frame
+from barnabas.logdir import FileSlice
 from barnabas.server.broker.broker import Broker
 from barnabas.server.network.connection import Connection
 from barnabas.server.network.reactor import HANDSHAKES_PER_ROUND
@@ -42,6 +44,7 @@ from barnabas.server.tests.network.tcp_rig import (
     sockets,  # noqa: F401
     until,
 )
+from barnabas.server.tests.network.test_sending import fine_elsewhere, log_file
 
 AUTHORITY = trustme.CA()
 
@@ -99,6 +102,21 @@ async def test_large_batches_and_answers_arrive_whole() -> None:
             sent = await fill(client, 5)
             response = await client.ask(fetch(("t", 0, 0), partition_max_bytes=50 * MIB), 12)
             assert values(flat(response)[0]) == sent
+
+
+async def test_a_file_that_was_cut_closes_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = log_file(tmp_path / "log", bytes(999))
+    async with embedded_broker() as broker, _over_tls(_secured(broker)):
+        with trio.fail_after(SECONDS):
+            (connection,) = reactor(broker).connections
+            connection._queue([b"head", FileSlice(file, 0, 1000)])
+            connection.wake()
+            await until(lambda: connection.closed)
+            (record,) = (each for each in caplog.records if each.levelno >= logging.ERROR)
+            assert "shorter than the slice" in record.getMessage()
+            assert record.exc_info is None
+            caplog.clear()
+            await fine_elsewhere(broker)
 
 
 async def test_many_requests_in_one_record_are_answered_in_order() -> None:
