@@ -50,7 +50,7 @@ class Two(Cluster):
     def __init__(self, directory: Path, kinds: list[str]) -> None:
         super().__init__(directory, kinds, settings=SETTINGS)
         self.stores = Stores(directory / "certificates")
-        self.store = self.stores.broker("broker")
+        self.identity = self.stores.broker("broker")
         self.ports = {number: dict(zip(("TLS", "SAFE"), free_ports(2), strict=True)) for number in (1, 2)}
 
     def access(self, listener: str) -> Access:
@@ -207,9 +207,9 @@ def test_listeners_are_added_used_and_removed(two: Two, configs: Configs, tmp_pa
     before = {node.number: two.endpoints(node) for node in nodes}
     added: dict[str, str | None] = {
         "listener.security.protocol.map": f"[{MAP}]",
-        "listener.name.tls.ssl.keystore.location": str(two.store),
+        "listener.name.tls.ssl.keystore.location": str(two.identity),
         "listener.name.tls.ssl.keystore.type": "PEM",
-        "listener.name.safe.ssl.keystore.location": str(two.store),
+        "listener.name.safe.ssl.keystore.location": str(two.identity),
         "listener.name.safe.ssl.keystore.type": "PEM",
         "listener.name.safe.sasl.enabled.mechanisms": "SCRAM-SHA-512",
     }
@@ -288,7 +288,7 @@ def test_listeners_outlive_a_restart(two: Two, configs: Configs) -> None:
     settings: dict[str, str | None] = {
         "listeners": f"[{wanted}]",
         "listener.security.protocol.map": f"[{MAP}]",
-        f"{key}.location": str(two.store),
+        f"{key}.location": str(two.identity),
         f"{key}.type": "PEM",
     }
     configs.alter(node, settings)
