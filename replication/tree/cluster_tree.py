@@ -338,9 +338,9 @@ async def read_broker_configs(store: Store, unreadable: Callable[[BadNode], None
     return {name: await read_config(store, paths.BROKER_CONFIG, name, unreadable) for name in names}
 
 
-async def read_group_configs(store: Store, unreadable: Callable[[BadNode], None]) -> dict[str, Mapping[str, str]]:
-    """Settings of groups that have some, by group id."""
-    root = paths.config_kind(paths.GROUP_CONFIG)
+async def read_configs(store: Store, kind: str, unreadable: Callable[[BadNode], None]) -> dict[str, Mapping[str, str]]:
+    """Settings of all entities of a kind that have some, by name: of groups, of client-metrics subscriptions."""
+    root = paths.config_kind(kind)
     try:
         names = await store.children(root)
     except NoSuchNode:
@@ -401,10 +401,11 @@ async def write_config(
     """Replace an entity's settings by `edit(settings)` and notify all brokers; returns the new ones.
 
     `edit` may be called again after a conflict with another writer; what it raises is passed on. Raises NoSuchNode for
-    a topic that does not exist (any more). Nodes of users, client ids and addresses without settings are removed.
+    a topic that does not exist (any more). Nodes of users, client ids, addresses and client-metrics subscriptions
+    without settings are removed.
     """
     path = paths.config_entity(kind, name)
-    may_vanish = is_client_kind(kind)
+    may_vanish = is_client_kind(kind) or kind == paths.CLIENT_METRICS_CONFIG
     while True:
         node = await store.get(path)
         config = edit({} if node is None else paths.decode_config(path, node.data))

@@ -57,6 +57,10 @@ CLIENT_CONFIG = "clients"
 IP_CONFIG = "ips"
 GROUP_CONFIG = "groups"
 """Apache Kafka has settings of groups under KRaft alone; here the node is made with the first of them."""
+CLIENT_METRICS_CONFIG = "client-metrics"
+"""The same. The name is Apache Kafka's own (`ConfigType.java`); its 3.x brokers log that they cannot read the notice of
+a change, and go on.
+"""
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT = (

@@ -137,7 +137,8 @@ class TopicImage:
 @dataclass(frozen=True)
 class Image:
     """The whole cluster. broker_configs: by broker id in decimal, and '<default>' for all brokers. group_configs: by
-    group id, of groups that have settings of their own.
+    group id, of groups that have settings of their own. client_metrics: by subscription (KIP-714); the same mapping as
+    long as none changes.
     """
 
     cluster_id: str = ""
@@ -148,6 +149,7 @@ class Image:
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict, repr=False)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __hash__(self) -> int:  # a key for what is cached per image
         return id(self)
@@ -187,6 +189,13 @@ class Image:
         if not config:
             del configs[group_id]
         return replace(self, group_configs=configs)
+
+    def with_client_metrics(self, name: str, config: Mapping[str, str]) -> Image:
+        """The image with another client-metrics subscription; without it if it has no settings."""
+        subscriptions = {**self.client_metrics, name: MappingProxyType(dict(config))}
+        if not config:
+            del subscriptions[name]
+        return replace(self, client_metrics=subscriptions)
 
     def with_controller(self, controller_id: int, controller_epoch: int) -> Image:
         """The image with another controller; −1 for none."""

@@ -62,6 +62,7 @@ from barnabas.server.apis.security import (
     sasl_authenticate,
     sasl_handshake,
 )
+from barnabas.server.apis.telemetry import get_telemetry_subscriptions, push_telemetry
 from barnabas.server.apis.topics import (
     alter_partition_reassignments,
     create_partitions,
@@ -147,6 +148,8 @@ APIS: tuple[Api, ...] = (
     allocate_producer_ids.API,
     consumer_group_heartbeat.API,
     consumer_group_describe.API,
+    get_telemetry_subscriptions.API,
+    push_telemetry.API,
     list_config_resources.API,
     describe_topic_partitions.API,
 )

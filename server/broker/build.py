@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
     from barnabas.server.storage.dir_moves import Moves
+    from barnabas.server.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -190,7 +191,8 @@ def build(ground: Ground) -> Parts:
     turns = Turns(ground.offload, ground.nursery)
     authorizer = authorizer_of(config)
     tokens = _tokens(config, member.store, ground.wall_ms)
-    apis = [api for api in APIS if api.is_served(clustered=config.is_clustered)]
+    telemetry = _telemetry(ground, current_image)
+    apis = [api for api in APIS if api.is_served(clustered=config.is_clustered, telemetry=telemetry is not None)]
 
     def logins_of(settings: SaslSettings) -> Mapping[str, ListenerLogin]:
         return _logins(ground, services, dispatch, apis, settings)
@@ -232,6 +234,7 @@ def build(ground: Ground) -> Parts:
         authorizer=authorizer,
         acls=None if authorizer is None else StoredAcls(member.store, authorizer, ground.wall_ms),
         tokens=tokens,
+        telemetry=telemetry,
         listeners=listeners,
         now=trio.current_time,
         wall_ms=ground.wall_ms,
@@ -333,6 +336,16 @@ def _tokens(config: BrokerConfig, store: Store, wall_ms: Callable[[], int]) -> S
     rng = SystemRandom()
     known = KnownTokens(settings.secret_key, token_bytes)
     return StoredTokens(store, known, settings, wall_ms, new_id=lambda: uuid_to_text(new_uuid(rng)))
+
+
+def _telemetry(ground: Ground, current_image: Callable[[], Image]) -> Telemetry | None:
+    """Where metrics are served, those that clients push are, too, unless none may be kept."""
+    config = ground.current_config()
+    if ground.meter is None or not config.get_int("metrics.telemetry.series.max"):
+        return None
+    from barnabas.server.telemetry.telemetry import Telemetry
+
+    return Telemetry(lambda: current_image().client_metrics, lambda: new_uuid(ground.rng))
 
 
 def _quota_window(config: BrokerConfig) -> Window:

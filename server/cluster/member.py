@@ -31,6 +31,7 @@ import trio
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import (
     BROKER_CONFIG,
+    CLIENT_METRICS_CONFIG,
     CONFIG_CHANGES,
     GROUP_CONFIG,
     TOPIC_CONFIG,
@@ -68,9 +69,9 @@ from barnabas.replication import (
     read_brokers,
     read_cluster,
     read_config,
+    read_configs,
     read_controller,
     read_deletions,
-    read_group_configs,
     read_topics,
     register_broker,
     settle_cluster_id,
@@ -277,11 +278,18 @@ class ClusterMember:
         self._cluster_id = await settle_cluster_id(self.store, self._cluster_id, self._make_cluster_id)
         await self._notices.skip()
         configs = await read_broker_configs(self.store, self._unreadable)
-        groups = await read_group_configs(self.store, self._unreadable)
+        groups = await read_configs(self.store, GROUP_CONFIG, self._unreadable)
+        subscriptions = await read_configs(self.store, CLIENT_METRICS_CONFIG, self._unreadable)
         for (kind, name), config in (await client_nodes.read_clients(self.store, self._unreadable)).items():
             self._client_changed(kind, name, config)
         self._receiver.replace_image(
-            replace(self.image, cluster_id=self._cluster_id, broker_configs=configs, group_configs=groups)
+            replace(
+                self.image,
+                cluster_id=self._cluster_id,
+                broker_configs=configs,
+                group_configs=groups,
+                client_metrics=subscriptions,
+            )
         )
         if self._broker_configs_changed is not None:
             self._broker_configs_changed(configs)
@@ -511,8 +519,8 @@ class ClusterMember:
         await self._perform(machine.topics_seen(seen, gone))
 
     async def reload_config(self, kind: str, name: str) -> None:
-        """Read the settings of a topic, of brokers, of a group or of clients again and apply them. Other kinds are
-        ignored. Brokers' settings decide whether topics may elect uncleanly.
+        """Read the settings of a topic, of brokers, of a group, of clients or of a subscription to their metrics again
+        and apply them. Other kinds are ignored. Brokers' settings decide whether topics may elect uncleanly.
         """
         config = await read_config(self.store, kind, name, self._unreadable)
         if kind == TOPIC_CONFIG:
@@ -527,6 +535,8 @@ class ClusterMember:
                 self._broker_configs_changed(self.image.broker_configs)
         elif kind == GROUP_CONFIG:
             self._receiver.replace_image(self.image.with_group_config(name, config))
+        elif kind == CLIENT_METRICS_CONFIG:
+            self._receiver.replace_image(self.image.with_client_metrics(name, config))
         elif client_nodes.is_client_kind(kind):
             self._client_changed(kind, name, config)
         if kind == BROKER_CONFIG and self._term is not None:

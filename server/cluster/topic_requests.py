@@ -21,6 +21,7 @@ import trio
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import (
     BROKER_CONFIG,
+    CLIENT_METRICS_CONFIG,
     DEFAULT_ENTITY,
     GROUP_CONFIG,
     GROUP_METADATA_TOPIC,
@@ -237,6 +238,12 @@ class TopicRequests:
     async def alter_group_config(self, group_id: str, edit: EditConfig) -> None:
         """Replace a group's settings by `edit(settings)`; as above. The group need not exist."""
         await write_entity(self._member, GROUP_CONFIG, group_id, edit)
+
+    async def alter_client_metrics(self, name: str, edit: EditConfig) -> None:
+        """Replace the settings of a client-metrics subscription by `edit(settings)`; as above. It need not exist, and
+        without settings it exists no more.
+        """
+        await write_entity(self._member, CLIENT_METRICS_CONFIG, name, edit)
 
     async def auto_create(self, names: Collection[str]) -> dict[str, ErrorCode]:
         """Create topics that a client or a coordinator needs; NONE means that the image has them, with leaders.

@@ -2,7 +2,7 @@
 
 Pure: from the stored settings and a request to the new settings, or a `KafkaError` that names key and value. Error
 codes are Apache Kafka's: INVALID_REQUEST for requests that make no sense and for broker settings, INVALID_CONFIG for
-settings of topics and groups.
+settings of topics, groups and client-metrics subscriptions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.server.config import topics as topic_config
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.listener_changes import why_not_now
 from barnabas.server.config.problems import SettingsRefused, refusal
-from barnabas.server.settings import GROUP, TOPIC, Setting, Type, listener_keys
+from barnabas.server.settings import CLIENT_METRICS, GROUP, TOPIC, Setting, Type, listener_keys
 
 log = logging.getLogger("barnabas.config")
 
@@ -125,6 +125,10 @@ def topic_row(name: str) -> Setting | None:
 def group_row(name: str) -> Setting | None:
     row = GROUP.get(name)
     return row.setting if row is not None else None
+
+
+def client_metrics_row(name: str) -> Setting | None:
+    return CLIENT_METRICS.get(name)
 
 
 def broker_row(name: str) -> Setting | None:

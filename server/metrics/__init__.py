@@ -8,7 +8,7 @@ Only a broker with `metrics.listener` loads this room. Others pay for two intege
 | `histogram` | durations by powers of two, their quantiles |
 | `page` | what one scrape says: families of series, in the text formats of Prometheus and OpenMetrics |
 | `scrape` | makes a page, in turns with all other work, from `sources` |
-| `…_series` | the series by subject: `broker`, `group`, `partition`, `process`, `request`, `topic` |
+| `…_series` | the series by subject: `broker`, `client` (what clients push), `group`, `partition`, … |
 | `group_lag` | how far groups are behind, in records and in seconds; `foreign_ends`: where other brokers lead |
 | `loop_watch`, `timed_disk` | how late the loop is; how long syncs take |
 | `http_server` | the requests of scrapers and probes: bounded in memory and time |

@@ -143,3 +143,8 @@ def add_waiting(page: Page, sources: Sources) -> None:
         "Partitions in incremental fetch sessions.",
         sessions.size,
     )
+    page.counter(
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
+        "Incremental fetch sessions that were closed to make room for others, or were idle for two minutes.",
+        sessions.evictions,
+    )

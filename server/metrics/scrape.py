@@ -10,10 +10,12 @@ from barnabas.server.metrics.broker_series import (
     add_directories,
     add_security,
 )
+from barnabas.server.metrics.client_series import add_pushed
 from barnabas.server.metrics.group_series import GroupSeries
 from barnabas.server.metrics.page import Page
 from barnabas.server.metrics.partition_series import PartitionSeries
 from barnabas.server.metrics.process_series import add_process
+from barnabas.server.metrics.quota_series import add_quotas
 from barnabas.server.metrics.request_series import add_clients, add_connections, add_requests, add_waiting
 from barnabas.server.metrics.sources import Sources
 from barnabas.server.metrics.topic_series import TopicSeries
@@ -48,9 +50,11 @@ class Scraper:
         yield from add_connections(page, sources)
         add_waiting(page, sources)
         add_security(page, sources)
+        yield from add_quotas(page, sources)
         add_cleaner(page, sources)
         yield from add_directories(page, sources)
         yield from self._groups.add(page, sources, sources.services.wall_ms())
+        yield from add_pushed(page, sources)
         return page
 
 

@@ -110,6 +110,7 @@ class Admission:
                 self._rejected(host, found.limit, now)
                 return None
             connection = self.connection(listener, host, self._server(), self._meter)
+            connection.client_port = address[1] if len(address) > 1 else 0
             if isinstance(found, Held):
                 # A client that is closed immediately reconnects immediately.
                 self._held.add(connection)

@@ -178,7 +178,8 @@ _END = _End()
 
 
 class Connection:
-    """See the module. `listener`: the listener's name; `client_host`: address without port; `out`: parts to send,
+    """See the module. `listener`: the listener's name; `client_host`: address without port, `client_port`: the
+    port, 0 where there is none; `out`: parts to send,
     oldest first; `ends`: to be closed when they are sent; `has_request`: a request has arrived (or what may be one) and
     is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read before;
     `login_deadline`: when the peer must have authenticated, in the transport's time; `permissions`: what the peer may
@@ -199,6 +200,7 @@ class Connection:
         "bytes_out",
         "client_host",
         "client_id",
+        "client_port",
         "closed",
         "ends",
         "fast_paths",
@@ -232,6 +234,7 @@ class Connection:
         self._meter = meter
         self.listener = listener
         self.client_host = client_host
+        self.client_port = 0
         self._session = anonymous(client_host, listener, "PLAINTEXT")
         self.max_frame_bytes = max_frame_bytes
         self.software = ""

@@ -59,6 +59,10 @@ BETWEEN_BROKERS: Final = frozenset(
 """Served, and listed in ApiVersions (the channel to the controller needs it), by members of a cluster only."""
 
 
+TELEMETRY: Final = frozenset((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY))
+"""Served, and listed in ApiVersions, where what clients push is shown: they ask, and push, wherever they can."""
+
+
 class Old(NamedTuple):
     """Versions up to `last`, served by another handler, and never pipelined: the current one need not check."""
 
@@ -91,6 +95,8 @@ class Api:
     learn_from: int = 0
     round_bytes: int = ROUND_FRAME_BYTES
 
-    def is_served(self, *, clustered: bool) -> bool:
-        """Whether a broker serves it, in a cluster or alone."""
+    def is_served(self, *, clustered: bool, telemetry: bool) -> bool:
+        """Whether a broker serves it, in a cluster or alone, with a place for clients' metrics or without."""
+        if self.key in TELEMETRY:
+            return telemetry
         return clustered or self.key not in BETWEEN_BROKERS

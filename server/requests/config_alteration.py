@@ -1,5 +1,5 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: each resource is altered by itself; settings of topics, brokers
-and groups are in the store.
+"""What AlterConfigs and IncrementalAlterConfigs share: each resource is altered by itself; settings of topics,
+brokers, groups and client-metrics subscriptions are in the store.
 
 The two differ in what a change starts from: nothing, or the stored settings (`keep`).
 """
@@ -21,6 +21,7 @@ from barnabas.server.config.changes import (
     check_broker,
     check_group,
     check_topic,
+    client_metrics_row,
     group_row,
     topic_row,
 )
@@ -29,6 +30,7 @@ from barnabas.server.network.open_listeners import endpoints_of
 from barnabas.server.requests.config_resources import (
     ResourceType,
     stored_broker,
+    stored_client_metrics,
     stored_group,
     stored_topic,
     unsupported,
@@ -75,8 +77,8 @@ def refuse_each(resources: Sequence[Any], response: type[Any], code: ErrorCode) 
 async def alter_stored(
     svc: Services, resource: Any, changes: Sequence[Change], *, keep: bool, validate_only: bool
 ) -> None:
-    """Change the stored settings of a topic, a broker or a group. `keep`: stored settings that are not named stay.
-    Raises KafkaError.
+    """Change the stored settings of a topic, a broker, a group or a subscription. `keep`: stored settings that are not
+    named stay. Raises KafkaError.
     """
     name = resource.resource_name
 
@@ -93,6 +95,13 @@ async def alter_stored(
     def edit_group(stored: Mapping[str, str]) -> Mapping[str, str]:
         after = apply(stored if keep else {}, changes, group_row)
         check_group(svc.config, name, after)
+        return after
+
+    def edit_client_metrics(stored: Mapping[str, str]) -> Mapping[str, str]:
+        from barnabas.server.config import client_metrics  # few ask
+
+        after = apply(stored if keep else {}, changes, client_metrics_row)
+        client_metrics.check(after)
         return after
 
     match resource.resource_type:
@@ -115,6 +124,12 @@ async def alter_stored(
                 edit_group(stored)
             else:
                 await svc.topics.alter_group_config(name, edit_group)
+        case ResourceType.CLIENT_METRICS:
+            stored = stored_client_metrics(svc, name)
+            if validate_only:
+                edit_client_metrics(stored)
+            else:
+                await svc.topics.alter_client_metrics(name, edit_client_metrics)
         case other:
             raise unsupported(other)
 

@@ -45,6 +45,13 @@ def stored_group(svc: Services, name: str) -> Mapping[str, str]:
     return svc.image.group_configs.get(name, {})
 
 
+def stored_client_metrics(svc: Services, name: str) -> Mapping[str, str]:
+    """The settings stored for the client-metrics subscription, which need not exist. Raises KafkaError."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a client-metrics subscription must be named: there is no default")
+    return svc.image.client_metrics.get(name, {})
+
+
 def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
     """A broker answers for itself: `name` must be its id (or nothing, for all brokers). Raises INVALID_REQUEST."""
     if name == "" and or_empty:
@@ -59,9 +66,4 @@ def check_broker_id(name: str, broker_id: int, *, or_empty: bool) -> None:
 
 def unsupported(resource_type: int) -> KafkaError:
     """The error for a resource type that has no settings here."""
-    names = {ResourceType.CLIENT_METRICS: "client metrics (KIP-714)"}
-    try:
-        what = names.get(ResourceType(resource_type), f"resource type {resource_type}")
-    except ValueError:
-        what = f"resource type {resource_type}"
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"there are no settings of {what} here")
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"there are no settings of resource type {resource_type} here")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from barnabas.server.runtime.timers import Timers
     from barnabas.server.runtime.turns import Turns
     from barnabas.server.security.acls.authorizer import Authorizer
+    from barnabas.server.telemetry.telemetry import Telemetry
 
 
 class Served(Protocol):
@@ -55,6 +56,7 @@ class Services:
     `topics`, `controller`: requests to the controller about topics and about partitions; `users`: their credentials;
     `quotas`, `throttle`: the quotas of clients, and how they are enforced. `authorizer`, `acls`: who may do what, and
     where that is stored; None without authorization. `tokens`: delegation tokens, None where they are disabled.
+    `telemetry`: the metrics that clients push, None where they are not served.
     `listeners`: the open ones. `now()`: seconds of trio's clock, for timers. `wall_ms()`: milliseconds since the epoch,
     for records; it moves with trio's clock.
     """
@@ -82,6 +84,7 @@ class Services:
     authorizer: Authorizer | None
     acls: StoredAcls | None
     tokens: StoredTokens | None
+    telemetry: Telemetry | None
     listeners: OpenListeners
     now: Callable[[], float]
     wall_ms: Callable[[], int]

@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
-`BROKER`, `TOPIC` and `GROUP` are looked up by Kafka's dotted name. Files by subject: `network`, `log`, `groups`,
-`consumer_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `tls`, `sasl`, `security`, `topic`; the row type
-is in `model`.
+`BROKER`, `TOPIC`, `GROUP` and `CLIENT_METRICS` are looked up by Kafka's dotted name. Files by subject: `network`,
+`log`, `groups`, `consumer_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `tls`, `sasl`, `security`,
+`topic`, `client_metrics`; the row type is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from barnabas.server.settings import (
+    client_metrics,
     cluster,
     consumer_groups,
     groups,
@@ -57,6 +58,7 @@ TOPIC: Final[Mapping[str, TopicSetting]] = MappingProxyType({row.setting.name: r
 GROUP: Final[Mapping[str, GroupSetting]] = MappingProxyType(
     {row.setting.name: row for row in consumer_groups.GROUP_SETTINGS}
 )
+CLIENT_METRICS: Final[Mapping[str, Setting]] = MappingProxyType({row.name: row for row in client_metrics.SETTINGS})
 
 # Broker settings that say the same in different units; the first that is set counts (Kafka's brokerConfigSynonyms).
 _UNITS: Final = (
@@ -77,6 +79,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 __all__ = [
     "BROKER",
+    "CLIENT_METRICS",
     "GROUP",
     "SUBJECTS",
     "SYNONYMS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from barnabas.server.settings import GROUP, SUBJECTS, TOPIC, Scope, Setting, Support
+from barnabas.server.settings import CLIENT_METRICS, GROUP, SUBJECTS, TOPIC, Scope, Setting, Support
 
 _HEAD = """\
 # Settings
@@ -59,6 +59,12 @@ def _page() -> Iterator[str]:
         [row.setting for row in GROUP.values() if row.setting.support is Support.WORKS],
         broker=False,
     )
+    yield "## Client metrics\n"
+    yield (
+        "Set on a subscription, which any name makes (`kafka-client-metrics.sh`, or `kafka-configs --entity-type "
+        "client-metrics`);\n[metrics.md](metrics.md) shows how.\n"
+    )
+    yield from _table(CLIENT_METRICS.values(), broker=False)
     yield "## One value only\n"
     yield "| setting | allowed | why |\n| --- | --- | --- |"
     for row in _unique(Support.ONLY):
@@ -95,7 +101,7 @@ def _behind(name: str) -> list[str]:
     """The broker settings that give a setting of a topic or a group its default."""
     if name in GROUP:
         return [GROUP[name].broker_key]
-    return [key.name for key in TOPIC[name].broker_keys]
+    return [key.name for key in TOPIC[name].broker_keys] if name in TOPIC else []
 
 
 def _default(row: Setting) -> str:

@@ -54,4 +54,20 @@ SETTINGS: tuple[Setting, ...] = (
         at_least(0),
         note=_OURS,
     ),
+    works(
+        "metrics.telemetry.series.max",
+        Type.INT,
+        10_000,
+        "How many series clients can push in all (KIP-714). 0: no client is asked to push.",
+        at_least(0),
+        note=_OURS,
+    ),
+    works(
+        "metrics.telemetry.client.series.max",
+        Type.INT,
+        1_000,
+        "How many series one client can push, the first that it sends.",
+        at_least(0),
+        note=_OURS,
+    ),
 )

@@ -256,7 +256,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     no_effect("socket.connection.setup.timeout.ms", Type.LONG, 10000, _AS_THE_REQUEST),
     no_effect("socket.connection.setup.timeout.max.ms", Type.LONG, 30000, _AS_THE_REQUEST),
-    no_effect("telemetry.max.bytes", Type.INT, 1048576, "client telemetry (KIP-714) is not offered", at_least(1)),
+    works(
+        "telemetry.max.bytes",
+        Type.INT,
+        1048576,
+        "The largest push of a client's metrics (KIP-714), as it comes; decompressed it may be eight times as large.",
+        at_least(1),
+    ),
     no_effect("fetch.purgatory.purge.interval.requests", Type.INT, 1000, "waiting requests are dropped when answered"),
     no_effect(
         "producer.purgatory.purge.interval.requests", Type.INT, 1000, "waiting requests are dropped when answered"

@@ -84,7 +84,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
     "server": (
         {"settings", "runtime"},
         {"config"},
-        {"security"},
+        {"security", "telemetry"},
         {"network"},
         {"client", "partitions", "cluster"},
         {"coordinators", "storage"},
@@ -141,7 +141,7 @@ THIRD_PARTY = {
 }
 
 # Packages and rooms without IO: no clock, task, thread, socket or file; time and randomness are passed in.
-WITHOUT_IO = {"kproto", "coordinator", "replication", "server/security"}
+WITHOUT_IO = {"kproto", "coordinator", "replication", "server/security", "server/telemetry"}
 IO_MODULES = {
     "asyncio",
     "concurrent",

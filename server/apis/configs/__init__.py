@@ -1,1 +1,1 @@
-"""Settings of topics, brokers and groups."""
+"""Settings of topics, brokers, groups and client-metrics subscriptions."""

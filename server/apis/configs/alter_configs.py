@@ -1,4 +1,5 @@
-"""AlterConfigs (key 33, versions 0-2): replace all settings of topics, brokers and groups.
+"""AlterConfigs (key 33, versions 0-2): replace all settings of topics, brokers, groups and
+client-metrics subscriptions.
 
 Behaviour: what is not named goes back to its default; each resource succeeds or fails by itself and as a whole. The
 older of the two APIs (IncrementalAlterConfigs replaces it), still sent by old tools.
@@ -7,7 +8,7 @@ Versions:
 
 - 2: flexible
 
-Not done: log levels (not part of this API, as in Apache Kafka), client metrics (INVALID_REQUEST).
+Not done: log levels (not part of this API, as in Apache Kafka).
 """
 
 from __future__ import annotations

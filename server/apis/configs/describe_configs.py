@@ -1,10 +1,12 @@
-"""DescribeConfigs (key 32, versions 0-4): the settings of topics, brokers and groups, and the log levels.
+"""DescribeConfigs (key 32, versions 0-4): the settings of topics, brokers, groups and client-metrics subscriptions, and
+the log levels.
 
 Behaviour: every resource is answered by itself, with its own error. A topic shows all topic settings with the broker
 settings behind them as synonyms; a broker must be asked by its own id, or with an empty name for what is set for all
 brokers; a broker logger shows the level in force of every logger. A group, which need not exist, shows its own settings
-with the broker settings behind them. Sensitive values and those of unknown keys are null. A resource that is asked for
-twice in the same way is answered once, and what resources have alike (topics without settings of their own, most of
+with the broker settings behind them; a client-metrics subscription, which need not exist either, its three, of which
+those that are not set have no synonyms. Sensitive values and those of unknown keys are null. A resource that is asked
+for twice in the same way is answered once, and what resources have alike (topics without settings of their own, most of
 all) is put together once.
 
 Versions:
@@ -13,8 +15,6 @@ Versions:
 - 1: synonyms
 - 3: types and documentation
 - 4: flexible
-
-Not done: client metrics, which have no settings here (INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from barnabas.server.config import groups as group_config
 from barnabas.server.config.describe import ConfigEntry, Source, broker_entries, cluster_entries, topic_entries
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.config_access import may_describe
-from barnabas.server.requests.config_resources import ResourceType, check_broker_id, stored_group, unsupported
+from barnabas.server.requests.config_resources import (
+    ResourceType,
+    check_broker_id,
+    stored_client_metrics,
+    stored_group,
+    unsupported,
+)
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.runtime import logs
@@ -101,6 +107,10 @@ def _entries(
             ]
         case ResourceType.GROUP:
             return group_config.entries(config, stored_group(svc, name), keys)
+        case ResourceType.CLIENT_METRICS:
+            from barnabas.server.config import client_metrics  # few ask
+
+            return client_metrics.entries(stored_client_metrics(svc, name), keys)
         case other:
             raise unsupported(other)
 

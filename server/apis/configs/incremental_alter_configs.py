@@ -1,16 +1,14 @@
-"""IncrementalAlterConfigs (key 44, versions 0-1): change single settings of topics, brokers and groups, and
-log levels.
+"""IncrementalAlterConfigs (key 44, versions 0-1): change single settings of topics, brokers, groups and
+client-metrics subscriptions, and log levels.
 
 Behaviour: every resource succeeds or fails by itself and as a whole. Operations: set, delete, and append or subtract
 for lists (KIP-339). The outcome is checked before anything is stored; `validate_only` stops there. Settings of
-topics, brokers and groups are stored by the controller and hold over restarts; log levels (KIP-412) change in this
-process and do not.
+topics, brokers, groups and subscriptions are stored by the controller and hold over restarts; a subscription whose last
+setting is deleted is gone. Log levels (KIP-412) change in this process and are not stored.
 
 Versions:
 
 - 1: flexible
-
-Not done: client metrics (INVALID_REQUEST).
 """
 
 from __future__ import annotations

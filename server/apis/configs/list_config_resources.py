@@ -1,11 +1,11 @@
 """ListConfigResources (key 74, versions 0-1): names of the resources that have settings.
 
-Behaviour: topics by name, brokers and their loggers by id, groups that have settings of their own. An unknown type is
-answered with UNSUPPORTED_VERSION, as in Apache Kafka.
+Behaviour: topics by name, brokers and their loggers by id, groups that have settings of their own, client-metrics
+subscriptions. An unknown type is answered with UNSUPPORTED_VERSION, as in Apache Kafka.
 
 Versions:
 
-- 0: client metrics subscriptions alone (KIP-714), of which there are none
+- 0: client-metrics subscriptions alone (KIP-714)
 - 1: any types, all of them for an empty list (KIP-1142)
 """
 
@@ -24,9 +24,8 @@ _Resource = ListConfigResourcesResponse.ConfigResource
 
 
 def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) -> Steps[ListConfigResourcesResponse]:
-    if ctx.api_version == 0:
-        return ListConfigResourcesResponse()
-    wanted = set(req.resource_types) or set(ResourceType)
+    wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(req.resource_types)
+    wanted = wanted or set(ResourceType)
     if not wanted <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = svc.image
@@ -35,6 +34,7 @@ def handle(svc: Services, ctx: RequestContext, req: ListConfigResourcesRequest) 
         ResourceType.TOPIC: image.topic_names,
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
+        ResourceType.CLIENT_METRICS: sorted(image.client_metrics),
         ResourceType.GROUP: sorted(image.group_configs),
     }
     resources = []

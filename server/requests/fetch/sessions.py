@@ -108,13 +108,16 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache of one broker. Times are seconds of trio's clock, passed in."""
+    """The cache of one broker. Times are seconds of trio's clock, passed in. evictions: sessions that were closed to
+    make room for others, or were idle.
+    """
 
     def __init__(self, slots: int, random: Random) -> None:
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
         self._size = 0
+        self.evictions = 0
 
     @property
     def size(self) -> int:
@@ -191,7 +194,7 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()))
             if now - oldest.last_used <= EVICTION_S:
                 return
-            self.close(oldest.session_id)
+            self._evict(oldest)
 
     def _make_space(self, size: int, privileged: bool, added: int, session: FetchSession | None = None) -> bool:
         """Room for one session of `size`, of which `added` are not counted yet: the largest are evicted, as long as
@@ -204,7 +207,7 @@ class FetchSessions:
             victim = max(others, key=lambda each: (not each.privileged, each.noted_size), default=None)
             if victim is None or (not victim.privileged, victim.noted_size) <= (not privileged, size):
                 return False
-            self.close(victim.session_id)
+            self._evict(victim)
         return True
 
     def _make_room(self, size: int, privileged: bool) -> bool:
@@ -215,6 +218,10 @@ class FetchSessions:
         # Evict unprivileged sessions before privileged ones, then the smallest.
         victim = min(self._sessions.values(), key=lambda session: (session.privileged, len(session.targets)))
         if (victim.privileged, len(victim.targets)) < (privileged, size):
-            self.close(victim.session_id)
+            self._evict(victim)
             return True
         return False
+
+    def _evict(self, session: FetchSession) -> None:
+        self.evictions += 1
+        self.close(session.session_id)

@@ -77,7 +77,15 @@ class Rate:
                 sample.value, sample.start, sample.last = 0.0, now, now
             total += sample.value
             start = min(start, sample.start)
-        elapsed = now - start
+        return self._over(total, now - start)
+
+    def seen(self, now: float) -> float:
+        """The rate, for who only looks: `observed` may change what later rates are taken over."""
+        used = [sample for sample in self._samples if now - sample.last < self._window.span_s]
+        total = sum(sample.value for sample in used)
+        return self._over(total, now - min((sample.start for sample in used), default=now))[0]
+
+    def _over(self, total: float, elapsed: float) -> tuple[float, float]:
         full = floor(elapsed / self._window.sample_s)
         if full < self._window.samples - 1:
             elapsed += (self._window.samples - 1 - full) * self._window.sample_s
@@ -118,6 +126,10 @@ class TokenBucket:
         self._tokens = min(self.burst, self._tokens + self.rate * (now - self._filled_at))
         self._filled_at = now
         return self._tokens
+
+    def left(self, now: float) -> float:
+        """`tokens`, for who only looks: the bucket is not used by that."""
+        return min(self.burst, self._tokens + self.rate * (now - self._filled_at))
 
     def take(self, count: float, now: float) -> None:
         """Take tokens out of it, more than it has if need be."""

@@ -5,8 +5,8 @@ Buckets that were unused for longer than their window are dropped, which changes
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Hashable, Iterator
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.server.security.quotas.limits import Limits, Share
 from barnabas.server.security.quotas.rates import Rate, TokenBucket, Window
@@ -42,6 +42,39 @@ class _Buckets(Generic[K, B]):
         return bucket
 
 
+class Usage(NamedTuple):
+    """What one share has used of late. value: units per second, or tokens left; delay_ms: the mean of its delays in the
+    window, 0 without any.
+    """
+
+    share: Share
+    value: float
+    delay_ms: float
+
+
+class _Delays:
+    """The delays of each share, for its metrics: their mean over the window, as Apache Kafka has it."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._sums: _Buckets[Share, Rate] = _Buckets(window)
+        self._counts: _Buckets[Share, Rate] = _Buckets(window)
+
+    def note(self, share: Share, delay_ms: int, now: float) -> None:
+        for buckets, value in ((self._sums, delay_ms), (self._counts, 1)):
+            rate = buckets.known.get(share)
+            if rate is None:
+                rate = buckets.add(share, Rate(self._window, now), now)
+            rate.record(value, now)
+
+    def mean_ms(self, share: Share, now: float) -> float:
+        total, count = self._sums.known.get(share), self._counts.known.get(share)
+        if total is None or count is None:
+            return 0.0
+        rate = count.seen(now)
+        return total.seen(now) / rate if rate else 0.0
+
+
 class RateQuota:
     """Limits of one kind, by user and client id, of what is counted as it comes: bytes, percents of a thread.
 
@@ -53,6 +86,7 @@ class RateQuota:
         self._window = window
         self._delay_ms_max = delay_ms_max
         self._buckets: _Buckets[Share, Rate] = _Buckets(window)
+        self._delays = _Delays(window)
 
     def record(self, user: str, client_id: str, value: float, now: float) -> int:
         """Count `value`; returns for how many milliseconds the client shall wait. Without a limit for it: 0."""
@@ -62,7 +96,17 @@ class RateQuota:
         rate = self._rate(limit.share, now)
         rate.record(value, now)
         delay_ms = rate.delay_ms(limit.value, now)
-        return delay_ms if self._delay_ms_max is None else min(delay_ms, self._delay_ms_max)
+        if delay_ms:
+            delay_ms = delay_ms if self._delay_ms_max is None else min(delay_ms, self._delay_ms_max)
+            self._delays.note(limit.share, delay_ms, now)
+        return delay_ms
+
+    def usage(self, now: float) -> Iterator[Usage]:
+        """Of all who have used some within the window."""
+        since = now - self._window.span_s
+        for share, rate in list(self._buckets.known.items()):
+            if rate.last_recorded >= since:
+                yield Usage(share, rate.seen(now), self._delays.mean_ms(share, now))
 
     def take_back(self, user: str, client_id: str, value: float, now: float) -> None:
         """What was recorded did not happen."""
@@ -90,6 +134,7 @@ class MutationQuota:
         self.limits = Limits()
         self._window = window
         self._buckets: _Buckets[Share, TokenBucket] = _Buckets(window)
+        self._delays = _Delays(window)
 
     def take(self, user: str, client_id: str, count: float, now: float, *, strict: bool) -> int:
         """Take tokens for `count` partitions. Returns for how many milliseconds the client shall wait, measured before
@@ -106,9 +151,19 @@ class MutationQuota:
             delay_ms = bucket.delay_ms(now)
             if not delay_ms:
                 bucket.take(count, now)
-            return delay_ms
-        bucket.take(count, now)
-        return bucket.delay_ms(now)
+        else:
+            bucket.take(count, now)
+            delay_ms = bucket.delay_ms(now)
+        if delay_ms:
+            self._delays.note(limit.share, delay_ms, now)
+        return delay_ms
+
+    def usage(self, now: float) -> Iterator[Usage]:
+        """Of all who have asked within the window: the tokens that they have left."""
+        since = now - self._window.span_s
+        for share, bucket in list(self._buckets.known.items()):
+            if bucket.last_recorded >= since:
+                yield Usage(share, bucket.left(now), self._delays.mean_ms(share, now))
 
 
 class ConnectionRates:

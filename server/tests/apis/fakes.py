@@ -40,6 +40,7 @@ class World:
             alter_topic_config=self._alter_topic,
             alter_broker_config=self._alter_broker,
             alter_group_config=self._alter_group,
+            alter_client_metrics=self._alter_client_metrics,
         )
 
     async def _alter_topic(self, topic: str, edit: Edit) -> None:
@@ -58,6 +59,11 @@ class World:
     async def _alter_group(self, group_id: str, edit: Edit) -> None:
         after = edit(self.image.group_configs.get(group_id, {}))
         self.image = self.image.with_group_config(group_id, after)
+        self.writes += 1
+
+    async def _alter_client_metrics(self, name: str, edit: Edit) -> None:
+        after = edit(self.image.client_metrics.get(name, {}))
+        self.image = self.image.with_client_metrics(name, after)
         self.writes += 1
 
 

@@ -14,6 +14,7 @@ from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.server.apis import APIS
 from barnabas.server.broker.broker import Broker
 from barnabas.server.requests.access import unrestricted
+from barnabas.server.requests.api import TELEMETRY
 from barnabas.server.security.acls.model import (
     AccessControlEntry,
     AclOperation,
@@ -143,12 +144,13 @@ def test_every_api_has_a_declaration() -> None:
     assert [api.key.name for api in APIS if not callable(api.access)] == []
     assert {api.key for api in APIS if api.access is unrestricted} == {
         ApiKey.API_VERSIONS,
+        *TELEMETRY,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
     }
-    assert set(RULES) == set(VERSIONS) - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, *TOKENS}
+    assert set(RULES) == set(VERSIONS) - {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, *TELEMETRY, *TOKENS}
 
 
 @pytest.mark.parametrize("key", RULES, ids=lambda key: key.name)

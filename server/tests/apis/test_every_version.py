@@ -29,6 +29,8 @@ from barnabas.kproto.records import Record as DataRecord
 from barnabas.kproto.records import build_batch
 from barnabas.kproto.records_legacy import build_message_set
 from barnabas.server.apis import APIS
+from barnabas.server.requests.api import TELEMETRY
+from barnabas.server.telemetry.subscribers import subscription_id
 from barnabas.server.testing import Client, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import produce
 from barnabas.server.tests.apis.records.test_produce import NOW_MS, batch, topic
@@ -285,6 +287,12 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: _always(group_ids=["g"]),
     ApiKey.DESCRIBE_CLUSTER: _always(),
     ApiKey.DESCRIBE_PRODUCERS: _always(topics=[{"name": "t", "partition_indexes": [0]}]),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _always(client_instance_id=b"instance".ljust(16)),
+    ApiKey.PUSH_TELEMETRY: _always(
+        client_instance_id=b"instance".ljust(16),
+        subscription_id=subscription_id((), 300_000, b"instance".ljust(16)),
+        metrics=b"\n\0",
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: _always(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _always(topics=[{"name": "t"}]),
 }
@@ -330,9 +338,17 @@ group; no authorizer; a listener without SASL, twice; no such place."""
 PAIRS = [
     (api.key, version)
     for api in APIS
-    if api.is_served(clustered=False)
+    if api.is_served(clustered=False, telemetry=True)
     for version in range(api.versions[0], api.versions[1] + 1)
 ]
+
+
+WITH_METRICS = {"metrics_listener": "http://127.0.0.1:0"}
+
+
+def settings_for(key: ApiKey) -> dict[str, str]:
+    """What a broker needs to serve it."""
+    return WITH_METRICS if key in TELEMETRY else {}
 
 
 def codes(value: Any) -> set[int]:
@@ -404,7 +420,7 @@ async def test_a_valid_request_is_answered(
     key: ApiKey, version: int, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "barnabas"):
-        async with embedded_broker() as broker, connected(broker) as client:
+        async with embedded_broker(**settings_for(key)) as broker, connected(broker) as client:
             world = await prepare(client, await topic(broker), broker.services.config.broker_id, key)
             caplog.clear()
             request = build(key, REQUESTS[key](world, version))
@@ -421,7 +437,7 @@ async def test_a_valid_request_is_answered(
 
 
 async def test_what_is_advertised_is_what_is_tried(autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_broker() as broker, connected(broker) as client:
+    async with embedded_broker(**WITH_METRICS) as broker, connected(broker) as client:
         answer = await client.ask(ApiVersionsRequest(), 0)
     advertised = {
         (ApiKey(each.api_key), version)

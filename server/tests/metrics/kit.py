@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import h11
@@ -97,8 +98,8 @@ async def scrape(broker: Broker, accept: str = "") -> Scraped:
 
 
 @asynccontextmanager
-async def measured_broker(**settings: str) -> AsyncIterator[Broker]:
-    async with embedded_broker(metrics_listener="http://127.0.0.1:0", **settings) as broker:
+async def measured_broker(directory: Path | None = None, **settings: str) -> AsyncIterator[Broker]:
+    async with embedded_broker(directory, metrics_listener="http://127.0.0.1:0", **settings) as broker:
         yield broker
 
 

@@ -115,7 +115,6 @@ _MISSING: Final = {
     ),
     "kafka_server_brokertopicmetrics_fetchmessageconversionspersec": "not counted",
     "kafka_server_brokertopicmetrics_producemessageconversionspersec": "not counted",
-    "kafka_server_fetchsessioncache_incrementalfetchsessionevictionspersec": "not counted",
     "kafka_server_replicafetchermanager_minfetchrate": "not counted",
     "kafka_server_replicamanager_straypartitionscount": "of Confluent's own server",
     "kafka_server_replicamanager_straypartitionsmisclassifiedcount": "of Confluent's own server",

@@ -7,6 +7,8 @@ from pathlib import Path
 import trio
 
 from barnabas.kproto.messages import AlterClientQuotasRequest, CreateTopicsRequest
+from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey
+from barnabas.server.security.quotas.limits import DEFAULT
 from barnabas.server.testing import Client
 from barnabas.server.tests.apis.records.test_produce import batch, request
 from barnabas.server.tests.metrics.kit import dialled, measured_broker, scrape
@@ -59,3 +61,32 @@ async def test_throttled_clients() -> None:
         assert page("barnabas_throttled_requests_total", request="Produce") >= 1
         assert page("barnabas_throttle_seconds_total", request="Produce") >= answer.throttle_time_ms / 1000
         assert page("kafka_network_requestmetrics_requests_total", request="Produce", version="9") == 2
+        of = {"resource": "Produce", "clientId": "test"}
+        assert page("kafka_server_quota_byte_rate", **of) > 1000
+        assert page("kafka_server_quota_throttle_time", **of) >= answer.throttle_time_ms / 2
+        assert page("barnabas_metrics_quotas_left_out") == 0
+
+
+async def test_quotas_of_all_kinds() -> None:
+    """Whose they are is whose the quota is: a user's, a client id's, both."""
+    async with measured_broker(metrics_clients_max="2") as broker, dialled(broker) as client:
+        await broker.services.topics.auto_create(["t"])
+        quotas, user = broker.services.quotas, "ANONYMOUS"
+        await quotas.alter(QuotaEntity(user=user), {QuotaKey.REQUEST: "50"})
+        await quotas.alter(QuotaEntity(client_id=DEFAULT), {QuotaKey.PRODUCE: "1e9"})
+        await quotas.alter(QuotaEntity(user, "test"), {QuotaKey.MUTATIONS: "10"})
+        for client_id in ("a", "b", "c"):
+            await client.ask(request(batch(b"x")), 9, client_id=client_id)
+        topic = CreateTopicsRequest.CreatableTopic(name="new", num_partitions=3, replication_factor=1)
+        await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        page = await scrape(broker)
+        produced = page.labelled("kafka_server_quota_byte_rate")
+        assert [labels for labels, _ in produced] == [
+            {"resource": "Produce", "clientId": "a"},
+            {"resource": "Produce", "clientId": "b"},
+        ]
+        assert page("barnabas_metrics_quotas_left_out") == 1
+        assert page("kafka_server_quota_request_time", resource="Request", user=user) > 0
+        both = {"resource": "ControllerMutation", "user": user, "clientId": "test"}
+        assert page("kafka_server_quota_tokens", **both) < 110
+        assert {value for _, value in page.labelled("kafka_server_quota_throttle_time")} == {0}

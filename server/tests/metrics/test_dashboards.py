@@ -55,6 +55,10 @@ OPTIONAL = {
     # Without ACLs, quotas, replicas or conflicts there are no samples.
     "barnabas_authorization_denials_total",
     "barnabas_throttle_seconds_total",
+    "kafka_server_quota_byte_rate",
+    "kafka_server_quota_throttle_time",
+    # Without clients that push metrics.
+    "barnabas_client_info",
 }
 
 

@@ -32,7 +32,7 @@ async def test_short_names_complete_a_name_before_them(seen: Scraped) -> None:
 def test_settings_have_the_defaults_that_it_says() -> None:
     told = dict(re.findall(r"`(metrics\.[a-z.]+)` \((\d+)\)", TEXT))
     assert told == {name: BROKER[name].default_text for name in told}
-    assert len(told) == 3
+    assert len(told) == 5
 
 
 async def test_paths() -> None:

@@ -221,7 +221,9 @@ def test_a_broker_without_metrics_loads_nothing_of_them() -> None:
     script = (
         "import sys, trio\nfrom barnabas.server.testing import embedded_broker\n"
         "async def main():\n    async with embedded_broker(): pass\n"
-        "trio.run(main)\nprint([name for name in sys.modules if 'metrics' in name or name.startswith('h11')])\n"
+        "trio.run(main)\nfound = ('metrics', 'h11', 'server.telemetry')\n"
+        "print([name for name in sys.modules if any(each in name for each in found)])\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "['barnabas.server.settings.metrics']\n"
+    tables = ["barnabas.server.settings.client_metrics", "barnabas.server.settings.metrics"]
+    assert done.stdout == f"{tables}\n"

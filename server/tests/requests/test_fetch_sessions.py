@@ -63,6 +63,9 @@ def test_a_full_cache_evicts_the_idle_then_the_smaller() -> None:
     assert sessions.open(targets(1), False, False, late) is not None
     with pytest.raises(KafkaError):
         sessions.use(large.session_id, 1, False, late)
+    assert sessions.evictions == 2
+    sessions.close(middle.session_id)
+    assert sessions.evictions == 2
 
 
 def test_followers_come_first() -> None:

@@ -25,7 +25,7 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey, text_of
 from barnabas.server.security.quotas.rates import Rate, Window
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_every_version import PAIRS, REQUESTS, build, prepare, topic
+from barnabas.server.tests.apis.test_every_version import PAIRS, REQUESTS, build, prepare, settings_for, topic
 
 RATE = 10_000.0
 VALUE_BYTES = 4_000
@@ -266,7 +266,7 @@ NEVER_TOLD = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 @pytest.mark.parametrize("key", [key for key in NEWEST if key not in NEVER_TOLD], ids=lambda key: key.name)
 async def test_time_is_limited_for_every_api(key: ApiKey, autojump_clock: trio.abc.Clock) -> None:
     version = NEWEST[key]
-    async with embedded_broker() as broker, connected(broker) as client:
+    async with embedded_broker(**settings_for(key)) as broker, connected(broker) as client:
         world = await prepare(client, await topic(broker), broker.services.config.broker_id, key)
         await limit(broker, 1e-6, QuotaKey.REQUEST)
         request = build(key, REQUESTS[key](world, version))

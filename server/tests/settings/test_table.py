@@ -84,6 +84,8 @@ BEYOND = {
     "metrics.partitions.max",
     "metrics.groups.max",
     "metrics.clients.max",
+    "metrics.telemetry.series.max",
+    "metrics.telemetry.client.series.max",
 }
 
 

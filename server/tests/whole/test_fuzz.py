@@ -37,7 +37,8 @@ PATIENCE_S = 2.0
 PATIENCE_REAL_S = 0.2
 WITNESS = "witness"
 ROUND = 60
-SERVED = tuple(api for api in APIS if api.is_served(clustered=False))
+SERVED = tuple(api for api in APIS if api.is_served(clustered=False, telemetry=True))
+SETTINGS = {"metrics_listener": "http://127.0.0.1:0"}
 SEEDS_SHORT = range(3)
 SEEDS_LONG = range(100, 108)
 
@@ -259,7 +260,7 @@ def versions(apis: tuple[Api, ...]) -> list[tuple[Api, int]]:
 @asynccontextmanager
 async def fuzzed(directory: Path, errors: Errors, seed: int) -> AsyncIterator[tuple[Broker, World, Witness]]:
     """A broker under attack; afterwards it must be able to start again on what is left on disk."""
-    async with embedded_broker(directory, seed=seed) as broker, connected(broker) as client:
+    async with embedded_broker(directory, seed=seed, **SETTINGS) as broker, connected(broker) as client:
         witness = Witness(client)
         await witness.begin()
         world = World(random.Random(seed), (WITNESS,))

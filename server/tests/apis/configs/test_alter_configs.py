@@ -116,6 +116,29 @@ async def test_validate_only_changes_nothing(kind: int) -> None:
     assert world.writes == 0
 
 
+async def test_a_client_metrics_subscription_is_made_changed_and_gone() -> None:
+    world = World()
+    name = "every client"
+    changes = [("metrics", APPEND, "org.apache.kafka.consumer."), ("interval.ms", SET, "100")]
+    assert await incremental(world, (CLIENT_METRICS, name, changes)) == [(0, None)]
+    more = [("metrics", APPEND, "org.apache.kafka.producer."), ("match", SET, "client_id=a.*,client_source_port=9")]
+    assert await incremental(world, (CLIENT_METRICS, name, more)) == [(0, None)]
+    assert world.image.client_metrics == {
+        name: {
+            "metrics": "org.apache.kafka.consumer.,org.apache.kafka.producer.",
+            "interval.ms": "100",
+            "match": "client_id=a.*,client_source_port=9",
+        }
+    }
+    gone = [(key, DELETE, None) for key in ("metrics", "interval.ms", "match")]
+    assert await incremental(world, (CLIENT_METRICS, name, gone), validate_only=True) == [(0, None)]
+    assert name in world.image.client_metrics
+    assert await incremental(world, (CLIENT_METRICS, name, gone)) == [(0, None)]
+    assert world.image.client_metrics == {}
+    assert await replace(world, (CLIENT_METRICS, name, [("metrics", "*")])) == [(0, None)]
+    assert world.image.client_metrics == {name: {"metrics": "*"}}
+
+
 BAD = [
     (TOPIC, "nobody", "retention.ms", "5", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (TOPIC, "", "retention.ms", "5", ErrorCode.INVALID_REQUEST),
@@ -127,7 +150,16 @@ BAD = [
     (BROKER, "one", "message.max.bytes", "5", ErrorCode.INVALID_REQUEST),
     (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST),
     (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST),
-    (CLIENT_METRICS, "x", "interval.ms", "5", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "", "interval.ms", "5000", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "x", "interval.ms", "99", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "x", "interval.ms", "3600001", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "x", "interval.ms", "often", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "x", "push.interval.ms", "5000", ErrorCode.INVALID_REQUEST),
+    (CLIENT_METRICS, "x", "match", "client_id", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "x", "match", "client_id=", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "x", "match", "client_id=a=b", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "x", "match", "client_name=a", ErrorCode.INVALID_CONFIG),
+    (CLIENT_METRICS, "x", "match", "client_id=(a", ErrorCode.INVALID_CONFIG),
     (GROUP, "", "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
     (GROUP, "x", "consumer.session.timeout.ms", "5", ErrorCode.INVALID_CONFIG),
     (GROUP, "x", "consumer.session.timeout.ms", "60001", ErrorCode.INVALID_CONFIG),

@@ -123,6 +123,31 @@ def test_loggers() -> None:
     assert list(by_name(ask(World(), BROKER_LOGGER, "1", ["root"]))) == ["root"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_client_metrics(version: int) -> None:
+    """Set ones come from the subscription and are their own synonyms; a subscription that is not there has defaults."""
+    world = World()
+    world.image = world.image.with_client_metrics("s", {"interval.ms": "1000", "metrics": "a, b"})
+    configs = by_name(
+        ask(world, CLIENT_METRICS, "s", version=version, **({"include_synonyms": True} if version else {}))
+    )
+    assert {name: one.value for name, one in configs.items()} == {"interval.ms": "1000", "match": "", "metrics": "a,b"}
+    assert not any(one.read_only or one.is_sensitive for one in configs.values())
+    if version:
+        assert {name: one.config_source for name, one in configs.items()} == {
+            "interval.ms": 7,
+            "match": 5,
+            "metrics": 7,
+        }
+        assert [(one.name, one.value, one.source) for one in configs["metrics"].synonyms] == [("metrics", "a,b", 7)]
+        assert configs["match"].synonyms == []
+    if version >= 3:
+        assert (configs["interval.ms"].config_type, configs["match"].config_type) == (Type.INT, Type.LIST)
+    nowhere = by_name(ask(world, CLIENT_METRICS, "nowhere", version=version))
+    assert {one.value for one in nowhere.values()} == {"300000", ""}
+    assert list(by_name(ask(world, CLIENT_METRICS, "s", ["metrics"], version=version))) == ["metrics"]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [
@@ -133,7 +158,7 @@ def test_loggers() -> None:
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "2", ErrorCode.INVALID_REQUEST),
-        (CLIENT_METRICS, "x", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
         (0, "x", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],

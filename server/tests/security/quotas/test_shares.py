@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import combinations
+from random import Random
 
 import pytest
 
 from barnabas.server.security.quotas.limits import DEFAULT, Entity, Limits, Share
 from barnabas.server.security.quotas.rates import Window
-from barnabas.server.security.quotas.shares import ConnectionRates, MutationQuota, RateQuota
+from barnabas.server.security.quotas.shares import ConnectionRates, MutationQuota, RateQuota, Usage
 
 WINDOW = Window()
 
@@ -113,6 +114,41 @@ def test_another_one_is_served_and_waits_afterwards() -> None:
     quota.limits.put(Entity("u"), 1.0)
     assert quota.take("u", "c", 15, 0.0, strict=False) == 4000
     assert quota.take("u", "c", 1, 0.0, strict=False) == 5000
+
+
+def test_usage_is_a_rate_and_the_mean_of_delays() -> None:
+    quota = RateQuota(WINDOW)
+    quota.limits.put(Entity("u"), 1000.0)
+    assert list(quota.usage(0.0)) == []
+    quota.record("u", "c", 5_000, 0.0)
+    assert list(quota.usage(0.0)) == [Usage(Share("u", None), 500.0, 0.0)]
+    delays = [quota.record("u", "c", 10_000, 1.0) for _ in range(2)]
+    assert all(delays)
+    (usage,) = quota.usage(1.0)
+    assert usage.value == 2500.0
+    assert usage.delay_ms == pytest.approx(sum(delays) / 2)
+    assert list(quota.usage(12.1)) == []
+
+
+def test_to_look_changes_nothing() -> None:
+    """Who is scraped has the delays of who is not, and is forgotten as soon."""
+    looked_at, other = RateQuota(WINDOW), RateQuota(WINDOW)
+    buckets, others = MutationQuota(WINDOW), MutationQuota(WINDOW)
+    rng = Random(5)
+    for quota in (looked_at, other, buckets, others):
+        quota.limits.put(Entity("u"), 100.0)
+    now = 0.0
+    for _ in range(2000):
+        now += rng.choice((0.01, 0.5, 3.0, 12.0))
+        for quota in (looked_at, buckets):
+            list(quota.usage(now))
+        value = rng.uniform(0, 500)
+        assert looked_at.record("u", "c", value, now) == other.record("u", "c", value, now)
+        strict = rng.random() < 0.5
+        assert buckets.take("u", "c", value, now, strict=strict) == pytest.approx(
+            others.take("u", "c", value, now, strict=strict), abs=1
+        )
+    assert list(buckets.usage(now + 12)) == []
 
 
 def test_addresses_may_connect_so_fast_and_refused_connections_do_not_count() -> None:
