@@ -1,4 +1,4 @@
-"""The command line: `barnabas serve`, `dev`, `cluster`, `config`, `users`, `log`, `health`, `topic` and others.
+"""The command line: `barnabas serve`, `dev`, `cluster`, `config`, `users`, `log`, `health`, `wire`, `topic` and others.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
 settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from barnabas.server.cli import log_arguments as log_cli
-from barnabas.server.cli import machine_arguments, users_arguments
+from barnabas.server.cli import machine_arguments, users_arguments, wire_arguments
 from barnabas.server.cli.client import client_arguments
 from barnabas.server.cli.common import (
     FAILED,
@@ -60,6 +60,7 @@ examples:
   barnabas topic create orders --partitions 3          topics, records and groups, of any Kafka
   barnabas consume orders --follow
   barnabas group describe billing
+  barnabas wire tap --listen 9093 --to localhost:9092  what a client and a broker say to each other
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
 exit codes: 0 ended as asked, 1 it failed, 2 the command line or the settings cannot be used
@@ -169,6 +170,7 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     users_arguments.add_parser(commands, add_settings)
     log_cli.add_parser(commands)
     client_arguments.add_parsers(commands, called)
+    wire_arguments.add_parser(commands, called)
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
@@ -223,6 +225,10 @@ def main(
             from barnabas.server.cli import log as log_cli_run
 
             return log_cli_run.run(chosen)
+        if chosen.command == "wire":
+            from barnabas.server.cli import wire
+
+            return wire.run(chosen)
         if chosen.command in client_arguments.COMMANDS:
             from barnabas.server.cli.client import client_commands
 

@@ -87,7 +87,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         {"security", "telemetry"},
         {"network"},
         {"client", "partitions", "cluster"},
-        {"coordinators", "storage"},
+        {"coordinators", "storage", "wire"},
         {"requests"},
         {"apis", "metrics"},
         {"broker", "machine"},
