@@ -233,6 +233,8 @@ def test_subscriptions_are_put_together() -> None:
 def test_the_subscription_id_is_a_signed_number(metrics: tuple[str, ...], interval_ms: int) -> None:
     plain = subscription_id(metrics, interval_ms, bytes(16))
     assert -(2**31) <= plain < 2**31
+    # What Java makes of one prefix.
+    assert subscription_id(("org.apache.kafka.",), 100, ID) == -1691476333
     # Java's hash of a UUID: both halves of the XOR of its halves.
     other = subscription_id(metrics, interval_ms, b"\0\0\0\1" + b"\0\0\0\2" + b"\0\0\0\4" + b"\0\0\0\x08")
     assert other == plain ^ 0xF
