@@ -1,9 +1,9 @@
 """The reader of what clients push: OpenTelemetry's MetricsData (`metrics.proto` 1.x), in protobuf.
 
-Only what is shown is read: of resources their attributes, of metrics name and data points. Bytes are a
-stranger's, and each of them is looked at once at most: a field costs a microsecond, and `FIELDS_MAX` of them are read;
-points beyond `points_max` are counted, and not read. What is not protobuf raises BadTelemetry. Texts are cut, not
-refused.
+Only what is shown is read: of resources their attributes, of metrics name and data points. Bytes are a stranger's, and
+each of them is looked at once at most: a field costs some microseconds, and what follows the first `FIELDS_MAX` is
+left out; points beyond `points_max` are counted, and not read. What is not protobuf raises BadTelemetry. Texts are
+cut, not refused.
 
 The numbers of fields and wire types, so that no schema has to be loaded:
 
@@ -29,10 +29,10 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Final, NamedTuple
 
-FIELDS_MAX: Final = 200_000
-ATTRIBUTES_MAX: Final = 32
+FIELDS_MAX: Final = 50_000
+ATTRIBUTES_MAX: Final = 10
 """Of one point, or one resource. More are left out."""
-TEXT_LENGTH_MAX: Final = 200
+TEXT_LENGTH_MAX: Final = 256
 """Of names, keys and values. What is longer is cut."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -49,7 +49,11 @@ Attributes = dict[str, str]
 
 
 class BadTelemetry(ValueError):
-    """What was pushed is no MetricsData, or has too many fields."""
+    """What was pushed is no MetricsData."""
+
+
+class _Enough(Exception):
+    """There are more fields than are read."""
 
 
 class Point(NamedTuple):
@@ -79,6 +83,8 @@ def read(data: bytes, points_max: int) -> Pushed:
         for number, wire, start, end in reader.fields(0, len(data)):
             if number == 1 and wire == _BYTES:
                 reader.resource_metrics(start, end)
+    except _Enough:
+        reader.left_out += 1  # at least
     except (IndexError, struct.error):
         raise BadTelemetry("it ends inside a field") from None
     return Pushed(reader.resource, reader.points, reader.left_out)
@@ -100,7 +106,7 @@ class _Reader:
         while position < end:
             self._fields_left -= 1
             if self._fields_left < 0:
-                raise BadTelemetry(f"it has more than {FIELDS_MAX} fields")
+                raise _Enough
             tag, position = self._varint(position)
             number, wire = tag >> 3, tag & 7
             if not 0 < number < 1 << 29:

@@ -14,9 +14,9 @@ dropped before that. Counters of Java come as differences, and are added up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from math import isfinite
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from math import inf, isfinite
+from typing import Final, NamedTuple, TypeAlias
 
 from barnabas.server.telemetry.otlp import Attributes, Point, Pushed
 
@@ -25,8 +25,8 @@ GAUGE_PUSHES: Final = 3
 STANDARD: Final = "org.apache.kafka."
 OTHERS: Final = "client_pushed_"
 OURS: Final = frozenset({"client_instance_id", "client_id"})
-CLIENTS_MAX: Final = 16_384
 
+_LOOK_MS: Final = 1000
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 
 
@@ -36,6 +36,23 @@ class Key(NamedTuple):
     name: str
     is_counter: bool
     labels: tuple[tuple[str, str], ...]
+
+
+Keyed: TypeAlias = tuple[Key, Point]
+
+
+class Ready(NamedTuple):
+    """What was pushed, with the series of each point. Made off the loop: names take time."""
+
+    resource: Attributes
+    points: list[Keyed]
+    left_out: int
+
+
+def ready(pushed: Pushed) -> Ready:
+    """What was pushed, to be kept."""
+    resource = {label(name): value for name, value in pushed.resource.items()}
+    return Ready(resource, [(_key(point), point) for point in pushed.points], pushed.left_out)
 
 
 class _Value:
@@ -58,12 +75,11 @@ class ClientSeries:
         self.expires_ms = 0.0
         self._push = 0
 
-    def take(self, pushed: Pushed, room: int) -> int:
+    def take(self, points: Sequence[Keyed], room: int) -> int:
         """Keep what was pushed, as far as there is room for new series. Returns how many points were not kept."""
         self._push += 1
-        left_out = pushed.left_out
-        for point in pushed.points:
-            key = _key(point)
+        left_out = 0
+        for key, point in points:
             held = self.values.get(key)
             if not _is_value(point) or (held is None and len(self.values) >= room):
                 left_out += 1
@@ -90,13 +106,14 @@ class PushedSeries:
     def __init__(self) -> None:
         self._clients: dict[bytes, ClientSeries] = {}
         self._count = 0
+        self._looked_ms = -inf
         self.dropped = 0
 
     def take(
         self,
         instance_id: bytes,
         info: Attributes,
-        pushed: Pushed,
+        pushed: Ready,
         now_ms: float,
         *,
         kept_ms: float,
@@ -104,19 +121,19 @@ class PushedSeries:
         client_series_max: int,
     ) -> None:
         """A client has pushed. info: what the broker knows of it; it beats what the client says. kept_ms: how long."""
-        self._expire(now_ms)
+        if now_ms - self._looked_ms >= _LOOK_MS:
+            self._expire(now_ms)
         client = self._clients.get(instance_id)
         if client is None:
-            if len(self._clients) >= CLIENTS_MAX:
-                self.dropped += len(pushed.points) + pushed.left_out
-                return
             client = self._clients[instance_id] = ClientSeries()
         before = len(client.values)
-        client.info = {**{label(name): value for name, value in pushed.resource.items()}, **info}
+        client.info = {**pushed.resource, **info}
         room = min(client_series_max, before + max(0, series_max - self._count))
-        self.dropped += client.take(pushed, room)
+        self.dropped += pushed.left_out + client.take(pushed.points, room)
         self._count += len(client.values) - before
         client.expires_ms = now_ms + kept_ms
+        if not client.values:
+            del self._clients[instance_id]
 
     def ended(self, instance_id: bytes, now_ms: float) -> None:
         """A client has pushed for the last time."""
@@ -134,6 +151,7 @@ class PushedSeries:
         return self._count
 
     def _expire(self, now_ms: float) -> None:
+        self._looked_ms = now_ms
         for instance_id in [key for key, client in self._clients.items() if client.expires_ms <= now_ms]:
             self._count -= len(self._clients.pop(instance_id).values)
 
@@ -161,9 +179,3 @@ def _key(point: Point) -> Key:
 def _is_value(point: Point) -> bool:
     """Counters do not shrink, and cannot be added up to what is no number."""
     return not point.is_counter or (isfinite(point.value) and point.value >= 0)
-
-
-def samples(client: ClientSeries) -> Iterator[tuple[Key, float]]:
-    """The series of one client, and their values; of those that are there now."""
-    for key, held in list(client.values.items()):
-        yield key, held.value

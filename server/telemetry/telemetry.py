@@ -10,8 +10,7 @@ from barnabas.kproto.compression import GZIP, LZ4, SNAPPY, ZSTD, CorruptRecords,
 from barnabas.server.telemetry.instances import Instance, Instances, idle_ms_max
 
 if TYPE_CHECKING:
-    from barnabas.server.telemetry.otlp import Pushed
-    from barnabas.server.telemetry.pushed import ClientSeries, PushedSeries
+    from barnabas.server.telemetry.pushed import ClientSeries, PushedSeries, Ready
 
 CODECS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """How clients may compress, the best first: they take the first that they have."""
@@ -44,7 +43,7 @@ class Telemetry:
         self,
         instance_id: bytes,
         instance: Instance,
-        pushed: Pushed,
+        pushed: Ready,
         now_ms: float,
         *,
         series_max: int,
@@ -81,15 +80,16 @@ class Telemetry:
         return [] if self._series is None else self._series.clients(now_ms)
 
 
-def unpacked(codec: int, data: bytes, size_max: int, points_max: int) -> Pushed:
+def unpacked(codec: int, data: bytes, size_max: int, points_max: int) -> Ready:
     """What is in a push. size_max: `telemetry.max.bytes`. Raises KafkaError: TELEMETRY_TOO_LARGE when it is too large
     decompressed, INVALID_RECORD when it cannot be read. Pure, and may take long: for a thread.
     """
     from barnabas.server.telemetry.otlp import BadTelemetry, read  # most brokers are never pushed to
+    from barnabas.server.telemetry.pushed import ready
 
     try:
         plain = decompress(codec, data, max_bytes=PLAIN_FACTOR * size_max, pieces_max=_PIECES_MAX)
-        return read(plain, points_max)
+        return ready(read(plain, points_max))
     except TooBig as error:
         raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE, str(error)) from None
     except CorruptRecords as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.server.telemetry.otlp import Point, Pushed
-from barnabas.server.telemetry.pushed import ENDED_MS, PushedSeries, label, sample_name
+from barnabas.server.telemetry.pushed import ENDED_MS, PushedSeries, label, ready, sample_name
 
 ONE, TWO = b"1" * 16, b"2" * 16
 NAME = "org.apache.kafka.x"
@@ -29,7 +29,7 @@ class Rig:
         self.maxima = {"series_max": series_max, "client_series_max": client_series_max}
 
     def push(self, *points: Point, who: bytes = ONE, now_ms: float = 0, **resource: str) -> None:
-        pushed = Pushed(resource, list(points), 0)
+        pushed = ready(Pushed(resource, list(points), 0))
         self.series.take(who, {"client_id": "c"}, pushed, now_ms, kept_ms=1000, **self.maxima)
 
     def seen(self, now_ms: float = 0, who: bytes = ONE) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -77,6 +77,15 @@ def test_how_many() -> None:
     assert rig.series.dropped == 3
 
 
+def test_a_client_without_series_is_not_kept() -> None:
+    rig = Rig(series_max=1)
+    rig.push(more(-1), group_id="g")
+    assert rig.series.clients(0) == []
+    rig.push(gauge(1))
+    rig.push(gauge(1), who=TWO)
+    assert [who for who, _ in rig.series.clients(0)] == [ONE]
+
+
 def test_silent_clients_go() -> None:
     rig = Rig()
     rig.push(gauge(1))
@@ -90,7 +99,7 @@ def test_silent_clients_go() -> None:
 
 def test_clients_that_end_stay_for_a_scrape_or_two() -> None:
     series = PushedSeries()
-    pushed = Pushed({}, [gauge(1)], 0)
+    pushed = ready(Pushed({}, [gauge(1)], 0))
     series.take(ONE, {}, pushed, 0, kept_ms=900_000, series_max=9, client_series_max=9)
     series.ended(ONE, 10)
     series.ended(TWO, 10)
