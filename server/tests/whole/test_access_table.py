@@ -91,11 +91,13 @@ def compare(world: World, probe: Probe, which: str) -> None:
 
 
 def test_every_version_is_probed() -> None:
-    asked: dict[ApiKey, set[int]] = {api.key: set() for api in APIS}
+    # Without a plug-in for clients' metrics Apache Kafka offers no telemetry, and these brokers have no metrics either.
+    apis = [api for api in APIS if api.is_served(clustered=True, telemetry=False)]
+    asked: dict[ApiKey, set[int]] = {api.key: set() for api in apis}
     for probe in ALL:
         for which in (CLOSED_WORLD, EARLIER_WORLD):
             asked[probe.api].update(TABLES[which].get(probe.name, {}).get("nothing", {}))
-    missing = {api.key: set(range(api.versions[0], api.versions[1] + 1)) - asked[api.key] for api in APIS}
+    missing = {api.key: set(range(api.versions[0], api.versions[1] + 1)) - asked[api.key] for api in apis}
     assert {key.name: versions for key, versions in missing.items() if versions} == {}
 
 

@@ -58,6 +58,7 @@ _KINDS = {
     BROKER: ("a broker", cluster),
     LOGGER: ("loggers", cluster),
     GROUP: ("a group", group),
+    METRICS: ("client metrics", cluster),
 }
 
 PROBES = (
@@ -67,7 +68,8 @@ PROBES = (
             ApiKey.DESCRIBE_CONFIGS,
             _describe(kind),
             (need(Op.DESCRIBE_CONFIGS),),
-            versions=(1, 99) if kind == GROUP else None,  # who serves version 0 knows no settings of groups
+            # Who serves version 0 knows no settings of groups and of client metrics.
+            versions=(1, 99) if kind in (GROUP, METRICS) else None,
         )
         for kind, (title, need) in _KINDS.items()
     ),
