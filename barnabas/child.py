@@ -44,6 +44,7 @@ class Child:
         self._what = what
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._announcements: dict[str, str] = {}
         self._was_asked = False  # to end
 
     @property
@@ -88,25 +89,37 @@ class Child:
                 process_group=0,  # Ctrl-C is for the tests; they stop the broker when they have ended
             )
 
-    def wait_until_ready(self, announcement: str, timeout_s: float) -> str:
+    def wait_until_ready(self, announcement: str, timeout_s: float, *, last: str | None = None) -> str:
         """What it says after `announcement`, in its first line. It is ended if it says something else, or nothing in
-        time. Raises BrokerError.
+        time. last: how its last line begins, if it says more; `said` has them. Raises BrokerError.
         """
         process = self._process
         assert process is not None
         try:
-            return self._announced(process, announcement, timeout_s)
+            lines = self._announced(process, announcement, last or announcement, timeout_s)
         except BaseException:
             self.reap(kill=True, within_s=0)
             raise
+        self._announcements = {key: value for key, equals, value in (line.partition("=") for line in lines) if equals}
+        return lines[0].removeprefix(announcement)
 
-    def _announced(self, process: subprocess.Popen[bytes], announcement: str, timeout_s: float) -> str:
+    def said(self, name: str) -> str | None:
+        """The value in its line `name=value`; None without one."""
+        return self._announcements.get(name)
+
+    def _announced(self, process: subprocess.Popen[bytes], first: str, last: str, timeout_s: float) -> list[str]:
+        """Its lines, once there is one that begins with `last`. The first one begins with `first`."""
         assert process.stdout is not None
         deadline = time.monotonic() + timeout_s
         poll = select.poll()
         poll.register(process.stdout, select.POLLIN)
         said = b""
-        while b"\n" not in said:
+        while True:
+            lines = said.decode("utf-8", "replace").split("\n")[:-1]
+            if lines and not lines[0].startswith(first):
+                raise self.error(f"announced {lines[0]!r} instead of {first!r}")
+            if any(line.startswith(last) for line in lines):
+                return lines
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1000):
                 raise self.error(f"was not ready after {timeout_s:g} s")
@@ -115,10 +128,6 @@ class Child:
                 code = process.wait()
                 raise self.error("refuses its settings" if code == 2 else f"did not start ({ended_with(code)})")
             said += piece
-        line = said.partition(b"\n")[0].decode("utf-8", "replace")
-        if not line.startswith(announcement):
-            raise self.error(f"announced {line!r} instead of {announcement!r}")
-        return line.removeprefix(announcement)
 
     def reap(self, *, kill: bool, within_s: float) -> str | None:
         """End the process; None, or how it ended if that was not in order. Killing always is."""

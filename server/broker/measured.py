@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 import trio
 
@@ -13,6 +12,7 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.metrics.service import MetricsService
 from barnabas.server.metrics.timed_disk import timed_disk
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.program import version
 
 
 @asynccontextmanager
@@ -22,7 +22,7 @@ async def measured(
     """The metrics, and the disk whose syncs they time. disk: None for the operating system's. Raises CannotListen, and
     what the block raises, as it is.
     """
-    service = MetricsService(config, offload, _version())
+    service = MetricsService(config, offload, version())
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(service.run)
@@ -37,10 +37,3 @@ async def measured(
         raise
     finally:
         service.close()
-
-
-def _version() -> str:
-    try:
-        return version("barnabas")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -17,10 +18,15 @@ from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongC
 from barnabas.server.broker.broker import Broker, BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen
-from barnabas.server.runtime import descriptors, patterns, twins
+from barnabas.server.runtime import descriptors, patterns, program, twins
 from barnabas.server.runtime.containment import attempt
 from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, keep_freed_pages
 from barnabas.server.runtime.wording import causes, crash, in_words, system_says
+
+if TYPE_CHECKING:
+    from barnabas.server.control.controlled import Controlled
+    from barnabas.server.control.listener import ControlListener
+    from barnabas.server.settings.endpoints import ListenAddress
 
 log = logging.getLogger("barnabas.broker")
 
@@ -34,13 +40,27 @@ a second were more than the loop could take while a thread encoded the metadata 
 """
 
 
-Ready = Callable[[str, str | None], None]
-"""Called with the address of a broker that serves, and the URL of its metrics, if any."""
+class Addresses(NamedTuple):
+    """Of a broker that serves: `host:port` for clients, the URLs of its metrics and of its control channel, if any."""
+
+    bootstrap: str
+    metrics: str | None = None
+    control: str | None = None
 
 
-def run(config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest] = ()) -> int:
+Ready = Callable[[Addresses], None]
+
+
+def run(
+    config: BrokerConfig,
+    ready: Ready,
+    topics: Sequence[TopicRequest] = (),
+    *,
+    control: ListenAddress | None = None,
+) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready` is called when it serves and, if it
-    is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`).
+    is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`). control: where a
+    test suite may control it.
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -50,7 +70,7 @@ def run(config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest] = ())
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_S)
     try:
-        trio.run(_run_until_signal, config, ready, topics)
+        trio.run(_run_until_signal, config, ready, topics, control)
     except Exception as error:
         _say_why(error)
         return 1
@@ -80,7 +100,25 @@ async def _give_back() -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def _run_until_signal(config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest]) -> None:
+def _controlled(broker: Broker) -> Controlled:
+    from barnabas.server.control.controlled import Controlled
+
+    return Controlled(broker, program.version())
+
+
+def _listener(address: ListenAddress | None) -> ControlListener | None:
+    """Raises CannotListen."""
+    if address is None:
+        return None
+    from barnabas.server.control.listener import ControlListener
+
+    return ControlListener(address)
+
+
+async def _run_until_signal(
+    config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest], control: ListenAddress | None
+) -> None:
+    listener = _listener(control)
     broker = Broker(config)
     failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -109,8 +147,11 @@ async def _run_until_signal(config: BrokerConfig, ready: Ready, topics: Sequence
                 else:
                     await make()
             if broker.is_open:
+                if listener is not None:
+                    serving = partial(listener.run, partial(_controlled, broker))
+                    nursery.start_soon(attempt, log, "serving the control channel", serving)
                 try:
-                    ready(broker.bootstrap, broker.metrics_address)
+                    ready(Addresses(broker.bootstrap, broker.metrics_address, listener and listener.url))
                 except BrokenPipeError:
                     log.info("stopping: standard output was closed")
                     await broker.stop()

@@ -42,8 +42,10 @@ from barnabas.server.cli.common import (
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
+    from barnabas.server.broker.process import Addresses
     from barnabas.server.cli.parent_watch import ParentWatch
     from barnabas.server.config.broker import BrokerConfig
+    from barnabas.server.settings.endpoints import ListenAddress
 
 _DESCRIPTION = "A broker that speaks Apache Kafka's protocol: point any Kafka client at it."
 _EPILOG = """\
@@ -146,6 +148,16 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
         ),
     )
     dev.add_argument("--leash", dest="exit_with_parent", nargs="?", const="", help=argparse.SUPPRESS)  # its first name
+    dev.add_argument(
+        "--control",
+        nargs="?",
+        const="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help=(
+            "for test suites: let programs of this machine control the broker by HTTP, for instance make it fail; "
+            "announced by control=URL (default: any free port of 127.0.0.1)"
+        ),
+    )
     add_logging(dev, default_level="warn")
 
     config = commands.add_parser(
@@ -201,6 +213,8 @@ def main(
     chosen = command_line.parse_args(arguments)
     environment = os.environ if environ is None else environ
     if chosen.version:
+        from barnabas.server.runtime.program import version
+
         print(f"barnabas {version()}")
         return OK
     if chosen.command is None:
@@ -250,17 +264,6 @@ def main(
         return FAILED
 
 
-def version() -> str:
-    """The installed version; that of the source tree if it is not installed."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        return installed("barnabas")
-    except PackageNotFoundError:
-        return "(not installed)"
-
-
 # -- serve and dev ---------------------------------------------------------------------------------
 
 
@@ -283,8 +286,8 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
             watch.ended()
 
 
-def _announce(bootstrap: str, metrics: str | None) -> None:
-    say(f"bootstrap={bootstrap}")
+def _announce(addresses: Addresses) -> None:
+    say(f"bootstrap={addresses.bootstrap}")
 
 
 def _first_topics(environ: Mapping[str, str]) -> Sequence[TopicRequest]:
@@ -337,35 +340,49 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             listener = () if security is None else security.settings(chosen.port, between_brokers=among)
             config = load_settings(None, None, [*settings, *listener, *chosen.set])
             topics = topics_of(chosen.topic)
+            control = _control(chosen)
             set_up_log(chosen)
             if security is not None:
                 security.add_users(config)
         except Refused as error:
             return complain(error.lines)
 
-        def announce(bootstrap: str, metrics: str | None) -> None:
+        def announce(addresses: Addresses) -> None:
             if security is not None:
-                security.write_properties(bootstrap)
-            told = [f"security={files}"] if files else []
-            say(f"bootstrap={bootstrap}", *told, *([f"metrics={metrics}"] if metrics else []))
+                security.write_properties(addresses.bootstrap)
+            more = {"security": files, "metrics": addresses.metrics, "control": addresses.control}
+            say(f"bootstrap={addresses.bootstrap}", *(f"{key}={value}" for key, value in more.items() if value))
 
-        return _run(config, topics, announce)
+        return _run(config, topics, announce, control)
     finally:
         if signals is not None:
             signals.ignore()
         clean_up()
 
 
-def _say_nothing(bootstrap: str, metrics: str | None) -> None:
+def _control(chosen: argparse.Namespace) -> ListenAddress | None:
+    """The value of `--control`; raises `Refused`."""
+    if chosen.control is None:
+        return None
+    from barnabas.server.settings.endpoints import parse_control
+
+    try:
+        return parse_control(chosen.control)
+    except ValueError as error:
+        raise Refused(f"--control: {error}") from None
+
+
+def _say_nothing(addresses: Addresses) -> None:
     """`serve` has its log for that."""
 
 
 def _run(
-    config: BrokerConfig, topics: Sequence[TopicRequest], announce: Callable[[str, str | None], None] = _say_nothing
+    config: BrokerConfig,
+    topics: Sequence[TopicRequest],
+    announce: Callable[[Addresses], None] = _say_nothing,
+    control: ListenAddress | None = None,
 ) -> int:
-    """Run a broker, with these topics, to its end. announce: called with its address, and that of its metrics, when it
-    serves.
-    """
+    """Run a broker, with these topics, to its end. announce: called with its addresses when it serves."""
     import gc
     import logging
 
@@ -382,7 +399,7 @@ def _run(
     for notice in config.notices:
         log.warning("%s", notice.text)
 
-    return process.run(config, announce, topics)
+    return process.run(config, announce, topics, control=control)
 
 
 # -- health ----------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ Only a broker with `metrics.listener` loads this room. Others pay for two intege
 | `…_series` | the series by subject: `broker`, `client` (what clients push), `group`, `partition`, … |
 | `group_lag` | how far groups are behind, in records and in seconds; `foreign_ends`: where other brokers lead |
 | `loop_watch`, `timed_disk` | how late the loop is; how long syncs take |
-| `http_server` | the requests of scrapers and probes: bounded in memory and time |
 | `health` | ready, or why not |
-| `service` | all of these for one broker |
+| `service` | all of these for one broker, over `barnabas.server.httpd` |
 
 May import `requests` and below; only `broker` imports it.
 

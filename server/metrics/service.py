@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from barnabas.server.httpd.http_server import Answer, HttpServer, Request
 from barnabas.server.metrics.health import obstacles
-from barnabas.server.metrics.http_server import Answer, HttpServer
 from barnabas.server.metrics.loop_watch import LoopWatch
 from barnabas.server.metrics.meter import Meter
 from barnabas.server.metrics.page import OPEN_METRICS, TEXT, Page
@@ -79,7 +79,7 @@ class MetricsService:
         self.address = _address(self._listening[0])
         if not all(_is_loopback(sock) for sock in self._listening):
             log.warning("metrics are open to other machines without access control: %s", text)
-        self._server = HttpServer(self._handle)
+        self._server = HttpServer(self._handle, log, "the metrics listener")
         self._turns = Turns(offload)
         self._sources: Sources | None = None
         self._scraper: Scraper | None = None
@@ -124,9 +124,10 @@ class MetricsService:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    async def _handle(self, path: str, headers: Mapping[str, str]) -> Answer:
+    async def _handle(self, request: Request) -> Answer:
+        path = request.path
         if path == "/metrics":
-            return await self._metrics(headers)
+            return await self._metrics(request.headers)
         if path == "/health/live":
             return _lines(200, ["alive"])
         if path == "/health/ready":

@@ -83,6 +83,14 @@ def parse_http(text: str) -> ListenAddress:
     return ListenAddress("http", "PLAINTEXT", match["six"] or match["host"] or "localhost", int(match["port"]))
 
 
+def parse_control(text: str) -> ListenAddress:
+    """`HOST:PORT` of the control channel. Raises ValueError."""
+    match = _URI.fullmatch(f"http://{text}")
+    if match is None or not 0 <= int(match["port"]) <= 65535 or not (match["six"] or match["host"]):
+        raise ValueError(f"{text!r} must be written as HOST:PORT, such as 127.0.0.1:0")
+    return ListenAddress("control", "PLAINTEXT", match["six"] or match["host"], int(match["port"]))
+
+
 def _check_ports(listeners: list[ListenAddress]) -> None:
     """A port may be used twice only by one IPv4 and one IPv6 address."""
     for index, one in enumerate(listeners):

@@ -18,6 +18,8 @@ from barnabas.replication import TopicRequest
 from barnabas.server.broker import process
 from barnabas.server.cli import main as cli
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.runtime import program
+from barnabas.server.settings.endpoints import ListenAddress
 from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401  # the log set-up is undone after each test
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,11 +34,19 @@ class Runs:
         self.code = 0
         self.log_dir_existed = False
 
-    def __call__(self, config: BrokerConfig, ready: process.Ready, topics: Sequence[TopicRequest] = ()) -> int:
+    def __call__(
+        self,
+        config: BrokerConfig,
+        ready: process.Ready,
+        topics: Sequence[TopicRequest] = (),
+        *,
+        control: ListenAddress | None = None,
+    ) -> int:
         self.configs.append(config)
         self.topics += [f"{topic.name}:{topic.partitions}:{topic.replication_factor}" for topic in topics]
         self.log_dir_existed = Path(config.log_dir).is_dir()
-        ready("127.0.0.1:4711", "http://127.0.0.1:4712" if config.is_set("metrics.listener") else None)
+        metrics = "http://127.0.0.1:4712" if config.is_set("metrics.listener") else None
+        ready(process.Addresses("127.0.0.1:4711", metrics, None if control is None else f"http://{control.host}:4713"))
         return self.code
 
 
@@ -245,7 +255,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--version") == 0
-    assert capsys.readouterr().out == f"barnabas {cli.version()}\n"
+    assert capsys.readouterr().out == f"barnabas {program.version()}\n"
 
 
 # -- dev --------------------------------------------------------------------------------------------------------------
@@ -316,7 +326,7 @@ from barnabas.server.runtime import signals
 sys.argv = sys.argv[1:]
 signals.leave_at_once()
 if sys.argv[1] == "dev":
-    process.run = lambda config, ready, topics: os.kill(os.getpid(), signal.{name}) or signal.pause()
+    process.run = lambda config, ready, topics, control: os.kill(os.getpid(), signal.{name}) or signal.pause()
 else:
     os.kill(os.getpid(), signal.{name})
 cli.run()
@@ -522,7 +532,7 @@ def test_started_by_its_path_it_is_this_copy(tmp_path: Path, paths: list[str]) -
     for safe_path in ([], ["-P"]):
         command = [sys.executable, *safe_path, str(ROOT / "barnabas" / "__main__.py"), "--version"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
-        assert (done.returncode, done.stdout, done.stderr) == (0, f"barnabas {cli.version()}\n", "")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"barnabas {program.version()}\n", "")
 
 
 def test_a_checkout_without_symbolic_links_runs(tmp_path: Path) -> None:

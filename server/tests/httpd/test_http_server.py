@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import h11
@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MemoryReceiveStream, memory_stream_one_way_pair, memory_stream_pair
 
-from barnabas.server.metrics.http_server import (
+from barnabas.server.httpd.http_server import (
     BODY_BYTES_MAX,
     HEAD_BYTES_MAX,
     IDLE_S,
@@ -19,13 +19,18 @@ from barnabas.server.metrics.http_server import (
     SEND_S,
     Answer,
     HttpServer,
+    Request,
 )
 from barnabas.server.tests.metrics.kit import Reply, ask
 
 GET = b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-async def handle(path: str, headers: Mapping[str, str]) -> Answer:
+log = logging.getLogger("barnabas.metrics")
+
+
+async def handle(request: Request) -> Answer:
+    path, headers = request.path, request.headers
     if path == "/bug":
         raise RuntimeError("a bug of the handler")
     if path == "/large":
@@ -38,7 +43,7 @@ async def served(server: HttpServer | None = None) -> AsyncIterator[trio.Stapled
     """The client's end of a connection."""
     ours, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon((server or HttpServer(handle)).serve, theirs)
+        nursery.start_soon((server or HttpServer(handle, log, "the test")).serve, theirs)
         async with ours:
             yield ours
         nursery.cancel_scope.cancel()
@@ -166,7 +171,7 @@ async def test_a_client_that_does_not_read_is_closed(autojump_clock: trio.abc.Cl
     sent, received = memory_stream_one_way_pair()
     answers, client = memory_stream_one_way_pair()
     answers.send_all_hook = trio.sleep_forever
-    server = HttpServer(handle)
+    server = HttpServer(handle, log, "the test")
     await sent.send_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n")
     await server.serve(trio.StapledStream(answers, received))
     assert trio.current_time() == pytest.approx(SEND_S)
@@ -183,7 +188,7 @@ async def test_half_closed(autojump_clock: trio.abc.Clock) -> None:
 
 
 async def test_of_too_many_connections_the_one_that_waits_longest_is_closed(autojump_clock: trio.abc.Clock) -> None:
-    server = HttpServer(handle, connections_max=3)
+    server = HttpServer(handle, log, "the test", connections_max=3)
     clients = []
     async with trio.open_nursery() as nursery:
         for _ in range(5):
@@ -200,11 +205,11 @@ async def test_of_too_many_connections_the_one_that_waits_longest_is_closed(auto
 
 
 async def test_of_too_many_busy_connections_the_newest_is_closed(autojump_clock: trio.abc.Clock) -> None:
-    async def slow(path: str, headers: Mapping[str, str]) -> Answer:
+    async def slow(request: Request) -> Answer:
         await trio.sleep(5)
         return Answer(200, [b"late"])
 
-    server = HttpServer(slow, connections_max=2)
+    server = HttpServer(slow, log, "the test", connections_max=2)
     replies: list[Reply] = []
     async with trio.open_nursery() as nursery:
 

@@ -1,10 +1,10 @@
-"""The requests of scrapers and probes: HTTP/1.1, GET and HEAD, by h11.
+"""The requests of scrapers, probes and test suites: HTTP/1.1 by h11.
 
 Bounds, as anybody on the network may connect: `CONNECTIONS_MAX` connections, of which the one that has waited longest
 for a request is closed for a new one; `HEAD_BYTES_MAX` of a request's head, `BODY_BYTES_MAX` of a body that nobody
-asked for; `REQUEST_S` from the first byte of a request to its last, `IDLE_S` before it, `SEND_S` for an answer. A
-connection holds one request's head and refers to an answer that is shared; the next request of a client that sends
-several at once is not looked at before the answer to the first is sent.
+asked for, or what the service says; `REQUEST_S` from the first byte of a request to its last, `IDLE_S` before it,
+`SEND_S` for an answer. A connection holds one request's head and body and refers to an answer that may be shared; the
+next request of a client that sends several at once is not looked at before the answer to the first is sent.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import trio
 
 from barnabas.server.runtime.containment import contain
 
-log = logging.getLogger("barnabas.metrics")
-
 CONNECTIONS_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -31,7 +29,21 @@ IDLE_S: Final = 180.0
 SEND_S: Final = 30.0
 CHUNK_BYTES: Final = 64 * 1024
 
+READS: Final = ("GET", "HEAD")
+"""The methods of a service that changes nothing."""
 TEXT: Final = "text/plain; charset=utf-8"
+
+
+class Request(NamedTuple):
+    """path: without the query, as it was sent. query: as it was sent, without its question mark. headers: by lower-case
+    name; of repeated ones the values with commas between them. body: empty where the service takes none.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Answer(NamedTuple):
@@ -43,15 +55,40 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Handle = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
-"""Called with the path, and the headers by lower-case name; of repeated ones the values with commas between them."""
+Handle = Callable[[Request], Awaitable[Answer]]
+Refuse = Callable[[int, str], Answer]
+"""Called with a status and one sentence that says why."""
+
+
+def in_text(status: int, why: str) -> Answer:
+    """A refusal for people."""
+    return Answer(status, [f"{why}\n".encode()])
 
 
 class HttpServer:
-    """See the module. `run` serves until cancelled."""
+    """See the module. `run` serves until cancelled. what: the service, for the log. methods: others are refused.
+    body_bytes_max: of a request; None: a body is read and dropped. refuse: makes the answers to what does not get as
+    far as handle.
+    """
 
-    def __init__(self, handle: Handle, *, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        log: logging.Logger,
+        what: str,
+        *,
+        methods: Sequence[str] = READS,
+        body_bytes_max: int | None = None,
+        refuse: Refuse = in_text,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self._handle = handle
+        self._log = log
+        self._what = what
+        self._methods = methods
+        self._takes_body = body_bytes_max is not None
+        self._body_bytes_max = BODY_BYTES_MAX if body_bytes_max is None else body_bytes_max
+        self._refusal = refuse
         self._connections_max = connections_max
         self._waiting: dict[trio.CancelScope, None] = {}  # for a request, in the order in which they began to
         self._count = 0
@@ -81,7 +118,7 @@ class HttpServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except Exception as error:
-            contain(log, "serving a connection of the metrics listener", error)
+            contain(self._log, f"serving a connection of {self._what}", error)
         finally:
             self._count -= 1
             await trio.aclose_forcefully(stream)
@@ -90,28 +127,32 @@ class HttpServer:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         while True:
             try:
-                request = await self._request(stream, connection)
+                found = await self._request(stream, connection)
             except h11.RemoteProtocolError as error:
                 await self._refuse(stream, connection, error.error_status_hint, str(error))
                 return
-            if request is None:
+            if found is None:
                 return
-            if isinstance(request, Answer):
-                await self._send(stream, connection, request, is_head=False, closes=True)
+            if isinstance(found, Answer):
+                await self._send(stream, connection, found, is_head=False, closes=True)
                 return
-            answer = await self._answer(request)
+            request, body = found
+            answer = await self._answer(request, body)
             if not await self._send(stream, connection, answer, is_head=request.method == b"HEAD"):
                 return
             if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                 return
             connection.start_next_cycle()
 
-    async def _request(self, stream: trio.abc.Stream, connection: h11.Connection) -> h11.Request | Answer | None:
-        """The next request, without its body; an answer, if that is too long; None: the client has gone, or is too
-        slow. Raises h11.RemoteProtocolError.
+    async def _request(
+        self, stream: trio.abc.Stream, connection: h11.Connection
+    ) -> tuple[h11.Request, bytes] | Answer | None:
+        """The next request and its body; an answer, if that is too long; None: the client has gone, or is too slow.
+        Raises h11.RemoteProtocolError.
         """
         request: h11.Request | None = None
-        body = 0
+        body: list[bytes] = []
+        size = 0
         with trio.CancelScope(deadline=trio.current_time() + IDLE_S) as scope:
             self._waiting[scope] = None
             has_begun = bool(connection.trailing_data[0])
@@ -129,30 +170,36 @@ class HttpServer:
                     elif isinstance(event, h11.Request):
                         request = event
                     elif isinstance(event, h11.Data):
-                        body += len(event.data)
-                        if body > BODY_BYTES_MAX:
-                            return _text(413, "a body is not expected")
+                        size += len(event.data)
+                        if size > self._body_bytes_max:
+                            most = f"at most {self._body_bytes_max} bytes are" if self._takes_body else "none is"
+                            return self._refusal(413, f"the body is too long: {most} expected")
+                        if self._takes_body:
+                            body.append(bytes(event.data))
                     elif isinstance(event, h11.EndOfMessage):
-                        return request
+                        assert request is not None
+                        return request, b"".join(body)
                     else:  # closed, or another protocol
                         return None
             finally:
                 self._waiting.pop(scope, None)
         return None
 
-    async def _answer(self, request: h11.Request) -> Answer:
-        if request.method not in (b"GET", b"HEAD"):
-            return _text(405, "only GET and HEAD are served")._replace(headers=(("Allow", "GET, HEAD"),))
+    async def _answer(self, request: h11.Request, body: bytes) -> Answer:
+        method = request.method.decode("ascii")
+        if method not in self._methods:
+            refusal = self._refusal(405, f"only {' and '.join(self._methods)} are served")
+            return refusal._replace(headers=(("Allow", ", ".join(self._methods)),))
         headers: dict[str, str] = {}
         for name, value in request.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")
             headers[key] = f"{headers[key]},{text}" if key in headers else text
-        path = request.target.decode("ascii").partition("?")[0]
+        path, _, query = request.target.decode("ascii").partition("?")
         try:
-            return await self._handle(path, headers)
+            return await self._handle(Request(method, path, query, headers, body))
         except Exception as error:
-            contain(log, f"answering {path[:100]!r}", error)
-            return _text(500, "internal error; the broker's log says more")
+            contain(self._log, f"answering {path[:100]!r}", error)
+            return self._refusal(500, "internal error; the broker's log says more")
 
     async def _send(
         self,
@@ -194,8 +241,4 @@ class HttpServer:
 
     async def _refuse(self, stream: trio.abc.Stream, connection: h11.Connection, status: int, why: str) -> None:
         if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send(stream, connection, _text(status, why), is_head=False, closes=True)
-
-
-def _text(status: int, text: str) -> Answer:
-    return Answer(status, [f"{text}\n".encode()])
+            await self._send(stream, connection, self._refusal(status, why), is_head=False, closes=True)

@@ -1,0 +1,10 @@
+"""All routes. A new file of them is one import and one row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from barnabas.server.control import broker_routes
+from barnabas.server.control.routing import Route
+
+ROUTES: Final[tuple[Route, ...]] = (*broker_routes.ROUTES,)
