@@ -92,10 +92,11 @@ async def embedded_broker(
     seed: int = 0,
     *,
     disk: Disk | None = None,
+    may_fail: bool = False,
     **settings: str,
 ) -> AsyncIterator[Broker]:
     """Start a broker in this loop and stop it at the end. Settings are Kafka's keys with `_` for `.`:
-    `num_partitions="3"`. disk: instead of the operating system's files, for the logs.
+    `num_partitions="3"`. disk: instead of the operating system's files, for the logs. may_fail: it can have faults.
     """
     with tempfile.TemporaryDirectory(prefix="barnabas-") as temporary:
         broker = Broker(
@@ -104,6 +105,7 @@ async def embedded_broker(
             wall_clock=_wall_clock(),
             rng=Random(seed),
             disk=disk,
+            may_fail=may_fail,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(broker.run)
@@ -366,7 +368,7 @@ def broker_thread(directory: str | Path | None = None, **settings: str) -> Itera
 
     @asynccontextmanager
     async def alone() -> AsyncIterator[Broker]:
-        async with embedded_broker(directory, in_thread, 0, disk=None, **settings) as broker:
+        async with embedded_broker(directory, in_thread, 0, disk=None, may_fail=False, **settings) as broker:
             yield broker
 
     with _in_thread(alone) as bootstrap:

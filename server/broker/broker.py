@@ -71,6 +71,7 @@ from barnabas.server.storage.log_dirs import FailedDirs, load_dirs, make_dirs, m
 
 if TYPE_CHECKING:
     from barnabas.server.metrics.service import MetricsService
+    from barnabas.server.requests.faults.injector import FaultInjector
     from barnabas.server.security.principals import Principal
     from barnabas.server.storage.adoption import Adoption
 
@@ -94,7 +95,7 @@ class Broker:
     offload: where blocking work goes. wall_clock: seconds since the epoch. rng: for ids that need not be secret.
     store: opens a session with the metadata store, instead of the one that the settings choose; the settings must
     have a `zookeeper.connect` if other brokers share it. connect: opens connections to other brokers. disk: the
-    operating system's files, or others for the logs.
+    operating system's files, or others for the logs. may_fail: `faults` can make requests fail.
     """
 
     def __init__(
@@ -107,7 +108,9 @@ class Broker:
         store: Callable[[], AbstractAsyncContextManager[Store]] | None = None,
         connect: Connect = tcp_connect,
         disk: Disk | None = None,
+        may_fail: bool = False,
     ) -> None:
+        self._may_fail = may_fail
         self._config = self._static_config = config
         self._given_store = store
         self._connect = connect
@@ -158,6 +161,13 @@ class Broker:
     def services(self) -> Services:
         """The services of handlers; for tests."""
         return self.parts.services
+
+    @property
+    def faults(self) -> FaultInjector:
+        """Makes requests fail; of a broker made with `may_fail`."""
+        faults = self.parts.faults
+        assert faults is not None, "the broker was made without may_fail"
+        return faults.injector
 
     @property
     def metrics_address(self) -> str | None:
@@ -341,6 +351,7 @@ class Broker:
             stand_in_secret=self._stand_in_secret,
             protection=self._protection,
             meter=None if self._metrics is None else self._metrics.counted.meter,
+            may_fail=self._may_fail,
         )
 
     def _attach(self, metrics: MetricsService, parts: Parts) -> None:

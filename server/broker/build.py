@@ -42,6 +42,7 @@ from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.admission import Admission
+from barnabas.server.network.connection import Dispatch
 from barnabas.server.network.open_listeners import ListenerLogin, OpenListeners
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from barnabas.server.metrics.meter import Meter
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
+    from barnabas.server.requests.faults.entrance import Faults
+    from barnabas.server.requests.faults.injector import FaultInjector
     from barnabas.server.storage.dir_moves import Moves
     from barnabas.server.telemetry.telemetry import Telemetry
 
@@ -79,7 +82,7 @@ class Ground:
     `current_config()`: the settings in force. `wall_ms()`: milliseconds since the epoch. `rng`: for ids that need not
     be secret. `broker_configs_changed`: called with the dynamic settings of brokers, by id, when they change.
     `advertise`: registers other endpoints of this broker. `stand_in_secret`: salts of unknown users are derived from
-    it. `meter`: counts requests.
+    it. `meter`: counts requests. `may_fail`: requests can be made to fail, for a test suite.
     """
 
     dirs: LogDirs
@@ -97,12 +100,14 @@ class Ground:
     stand_in_secret: bytes
     protection: Protection
     meter: Meter | None = None
+    may_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parts:
     """The parts of a broker. `services`: what handlers use. `followers`, `isr`: in a cluster only;
-    `moves`: with several log directories only. `logins`: how clients authenticate at the start, by listener.
+    `moves`: with several log directories only. `logins`: how clients authenticate at the start, by listener. `faults`:
+    if requests can be made to fail.
     """
 
     nursery: trio.Nursery
@@ -115,6 +120,7 @@ class Parts:
     reactor: Reactor
     listeners: OpenListeners
     logins: Mapping[str, ListenerLogin]
+    faults: Faults | None
 
 
 def build(ground: Ground) -> Parts:
@@ -195,7 +201,7 @@ def build(ground: Ground) -> Parts:
     apis = [api for api in APIS if api.is_served(clustered=config.is_clustered, telemetry=telemetry is not None)]
 
     def logins_of(settings: SaslSettings) -> Mapping[str, ListenerLogin]:
-        return _logins(ground, services, dispatch, apis, settings)
+        return _logins(ground, services, entrance, apis, settings)
 
     async def keep_secret() -> None:
         users.scram.secret = await settle_secret(member.store, lambda: token_bytes(SECRET_BYTES))
@@ -243,6 +249,8 @@ def build(ground: Ground) -> Parts:
     )
     meter = ground.meter
     dispatch = Dispatcher(apis, services, ground.nursery, None if meter is None else meter.watch)
+    faults = _faults(ground, services, dispatch) if ground.may_fail else None
+    entrance: Dispatch = faults or dispatch
     sasl = ground.protection.listeners.sasl
     logins = {} if sasl is None else logins_of(sasl)
     limits = ConnectionLimits(
@@ -251,17 +259,38 @@ def build(ground: Ground) -> Parts:
         _quota_window(config),
         quotas.connections,
     )
-    admission = Admission(dispatch, lambda: reactor, ground.current_config, limits, timers, meter)
+    admission = Admission(entrance, lambda: reactor, ground.current_config, limits, timers, meter)
     for name, one in logins.items():
         admission.set_login(name, one.service)
     reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits, meter=meter)
     return Parts(
-        ground.nursery, services, controller_client, followers, isr, moves, admission, reactor, listeners, logins
+        ground.nursery,
+        services,
+        controller_client,
+        followers,
+        isr,
+        moves,
+        admission,
+        reactor,
+        listeners,
+        logins,
+        faults,
     )
 
 
+def _faults(ground: Ground, services: Services, dispatch: Dispatcher) -> Faults:
+    from barnabas.server.requests.faults.entrance import Faults
+
+    def make(faults: Faults) -> FaultInjector:
+        from barnabas.server.requests.faults.injector import FaultInjector
+
+        return FaultInjector(dispatch, services, ground.nursery, faults.no_fast_paths)
+
+    return Faults(dispatch, make)
+
+
 def _logins(
-    ground: Ground, services: Services, dispatch: Dispatcher, apis: Sequence[Api], settings: SaslSettings
+    ground: Ground, services: Services, dispatch: Dispatch, apis: Sequence[Api], settings: SaslSettings
 ) -> Mapping[str, ListenerLogin]:
     """How clients authenticate, by listener."""
     from barnabas.server.broker.logins import make_logins

@@ -119,7 +119,7 @@ async def _run_until_signal(
     config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest], control: ListenAddress | None
 ) -> None:
     listener = _listener(control)
-    broker = Broker(config)
+    broker = Broker(config) if listener is None else Broker(config, may_fail=True)
     failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -150,8 +150,9 @@ async def _run_until_signal(
                 if listener is not None:
                     serving = partial(listener.run, partial(_controlled, broker))
                     nursery.start_soon(attempt, log, "serving the control channel", serving)
+                url = None if listener is None else listener.url
                 try:
-                    ready(Addresses(broker.bootstrap, broker.metrics_address, listener and listener.url))
+                    ready(Addresses(broker.bootstrap, broker.metrics_address, url))
                 except BrokenPipeError:
                     log.info("stopping: standard output was closed")
                     await broker.stop()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
+    from barnabas.server.requests.faults.injector import FaultInjector
     from barnabas.server.requests.services import Services
 
 
@@ -21,6 +22,9 @@ class ControlledBroker(Protocol):
 
     @property
     def services(self) -> Services: ...
+
+    @property
+    def faults(self) -> FaultInjector: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

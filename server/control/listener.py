@@ -5,6 +5,7 @@ serves it is loaded when somebody connects, so that a broker starts as fast with
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,7 @@ class ControlListener:
         try:
             async with trio.open_nursery() as nursery:
 
-                async def until_called(sock: object) -> None:
+                async def until_called(sock: socket.socket) -> None:
                     await trio.lowlevel.wait_readable(sock)
                     nursery.cancel_scope.cancel()
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.server.control import broker_routes
+from barnabas.server.control import broker_routes, fault_routes
 from barnabas.server.control.routing import Route
 
-ROUTES: Final[tuple[Route, ...]] = (*broker_routes.ROUTES,)
+ROUTES: Final[tuple[Route, ...]] = (
+    *broker_routes.ROUTES,
+    *fault_routes.ROUTES,
+)

@@ -178,10 +178,9 @@ _END = _End()
 
 
 class Connection:
-    """See the module. `listener`: the listener's name; `client_host`: address without port, `client_port`: the
-    port, 0 where there is none; `out`: parts to send,
-    oldest first; `ends`: to be closed when they are sent; `has_request`: a request has arrived (or what may be one) and
-    is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read before;
+    """See the module. `listener`: the listener's name; `client_host`: address without port; `client_port`: the port, 0
+    where there is none; `out`: parts to send, oldest first; `has_request`: a request has arrived (or what may be one)
+    and is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read before;
     `login_deadline`: when the peer must have authenticated, in the transport's time; `permissions`: what the peer may
     do, if that was determined, and no ACL has changed since.
     """
@@ -202,7 +201,6 @@ class Connection:
         "client_id",
         "client_port",
         "closed",
-        "ends",
         "fast_paths",
         "has_request",
         "last_active",
@@ -239,7 +237,6 @@ class Connection:
         self.max_frame_bytes = max_frame_bytes
         self.software = ""
         self.closed = False
-        self.ends = False
         self.login: LoggingIn | None = None
         self.last_active = 0.0
         self.muted_until = 0.0
@@ -474,11 +471,17 @@ class Connection:
             self._transport.wake(self)
 
     def end(self) -> None:
-        """Take up nothing more, and close when the responses that are ready have been sent."""
-        self.ends = True
+        """Take up nothing more, and close when all requests before are answered and the responses sent. Not from within
+        a request's handling: its own slot would come behind the end.
+        """
         self._slots.append(_END)
         self.answered()
         self.wake()
+
+    @property
+    def ends(self) -> bool:
+        """To be closed when `out` is sent."""
+        return bool(self._slots) and self._slots[0] is _END
 
     def serve_with(self, dispatch: Dispatch, max_frame_bytes: int) -> None:
         """From the next request on use `dispatch`; no frame may be longer than `max_frame_bytes`."""

@@ -23,10 +23,11 @@ from typing import Any
 import trio
 
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
-from barnabas.kproto.frame import parse_request_header
+from barnabas.kproto.frame import RequestHeader, parse_request_header
 from barnabas.server.network.connection import Connection, ProtocolViolation, Slot
 from barnabas.server.requests.api import PENDING, Api
 from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.context import Route as AnyRoute
 from barnabas.server.requests.route import Route
 from barnabas.server.requests.services import Services
 from barnabas.server.requests.throttling import ThrottledContext, TimedRoute
@@ -86,7 +87,7 @@ class Dispatcher:
         if not route.pipelined:  # else it would keep the records of many requests in memory
             context.request = request
         if route.is_async:
-            self._nursery.start_soon(self._run, context, request)
+            self._nursery.start_soon(self.run, context, request)
             return context
         try:
             response = route.handle(self._services, context, request)
@@ -112,6 +113,21 @@ class Dispatcher:
             except Exception as error:
                 contain(log, f"learning {context}", error)
         return context
+
+    # For those who stand between a connection and this: faults on purpose (`barnabas.server.requests.faults`).
+
+    def route(self, api_key: int, version: int) -> Route | TimedRoute | None:
+        """The route of a request; None: of an ApiVersions in an unknown version. Raises ProtocolViolation."""
+        route = self._routes.get(api_key << 16 | (version & 0xFFFF)) or self._route(api_key, version)
+        if route is not None and self._services.quotas.limits_requests:
+            return self._services.throttle.route(route)  # type: ignore[no-any-return]
+        return route
+
+    def begin(self, connection: Connection, route: AnyRoute, header: RequestHeader, frame_bytes: int) -> RequestContext:
+        """The context of a request that has arrived. route: that of `route`, or one around it."""
+        if self._services.quotas.limits_requests:
+            return ThrottledContext(self._services.throttle, connection, route, header.api_version, header, frame_bytes)
+        return RequestContext(connection, route, header.api_version, header.correlation_id, header.client_id)
 
     def _route(self, api_key: int, version: int) -> Route | None:
         api = self._apis.get(api_key)
@@ -157,9 +173,9 @@ class Dispatcher:
                 return
             context.request = request
             if not context.closed:
-                await self._run(context, request, True, leave)
+                await self.run(context, request, True, leave)
 
-    async def _run(
+    async def run(
         self, context: RequestContext, request: Any, is_large: bool = False, leave: Callable[[], None] = _nothing
     ) -> None:
         """Run a handler of any kind, outside of a round. leave: leaves the request's place."""

@@ -69,6 +69,7 @@ PUBLIC = {
     },
     "server": {
         "cli.main",
+        "client.records_now",
         "network.blocking_admin",
         "network.blocking_client",
         "network.blocking_cluster",

@@ -17,6 +17,7 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.problems import SettingsRefused
 from barnabas.server.coordinators.coordinated_shard import ShardState
+from barnabas.server.httpd.http_server import Request
 from barnabas.server.metrics import service
 from barnabas.server.metrics.service import prefers_open_metrics, takes_gzip
 from barnabas.server.network.listeners import CannotListen
@@ -112,7 +113,7 @@ async def test_who_asks_too_soon_waits(autojump_clock: trio.testing.MockClock, m
     config = BrokerConfig.from_values({"metrics.listener": "http://127.0.0.1:0"})
     metrics = service.MetricsService(lambda: config, inline, "test")
     for number in range(1, 4):
-        await metrics._handle("/metrics", {})
+        await metrics._handle(Request("GET", "/metrics", "", {}, b""))
         assert trio.current_time() == (number - 1) * service.PAGE_S
         await trio.sleep(0.1)
     metrics.close()
