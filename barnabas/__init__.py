@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from barnabas.child import BrokerError
     from barnabas.cluster import Cluster
+    from barnabas.faults import Fault
     from barnabas.process import Broker
+    from barnabas.topics import Record
 
-__all__ = ["Broker", "BrokerError", "Cluster", "main"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Fault", "Record", "main"]
 
 if not path.isdir(path.join(__path__[0], "server")):  # a checkout by a Git without symbolic links: they stand beside us
     __path__.append(path.dirname(__path__[0]))
@@ -36,6 +38,14 @@ def __getattr__(name: str) -> Any:
         from barnabas import cluster
 
         return cluster.Cluster
+    if name == "Fault":
+        from barnabas import faults
+
+        return faults.Fault
+    if name == "Record":
+        from barnabas import topics
+
+        return topics.Record
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

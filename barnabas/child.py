@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+KIT_CLIENT_ID = "barnabas-kit"
+"""Of our own requests, which faults spare."""
 LOG_BYTES = 64 * 1024
 LOG_LINES_IN_ERRORS = 30
 # Variables meant for the program under test that would only slow the broker down or make it fail.
@@ -128,6 +130,13 @@ class Child:
                 code = process.wait()
                 raise self.error("refuses its settings" if code == 2 else f"did not start ({ended_with(code)})")
             said += piece
+
+    def control_url(self) -> str:
+        """Where its control channel is. Raises BrokerError if it is not running, or has none."""
+        url = self.said("control") if self.running else None
+        if url is None:
+            raise BrokerError(f"{self._what} is not running")
+        return url
 
     def reap(self, *, kill: bool, within_s: float) -> str | None:
         """End the process; None, or how it ended if that was not in order. Killing always is."""

@@ -15,12 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.child import BrokerError, Child, Home, reserve, text_of, topic_texts
+from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
 from barnabas.process import ADMINISTRATOR, ADMINISTRATOR_PASSWORD, SECURITY, USERS
 
 if TYPE_CHECKING:
+    from barnabas.faults import Faults
     from barnabas.server.network.blocking_cluster import BlockingCluster
     from barnabas.server.security.client_access import ClientAccess
+    from barnabas.topics import Topics
 
 __all__ = ["Cluster", "ClusterBroker", "ClusterStore"]
 
@@ -89,6 +91,7 @@ class ClusterBroker:
         self._port = port
         self._arguments = arguments
         self._timeout_s = timeout_s
+        self._faults: Faults | None = None
 
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.running else "not running"
@@ -108,6 +111,21 @@ class ClusterBroker:
     def pid(self) -> int:
         """The process id. Raises BrokerError if it is not running."""
         return self._child.pid
+
+    @property
+    def control_url(self) -> str:
+        """Where its control channel is; another one after each start. Raises BrokerError if it is not running."""
+        return self._child.control_url()
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong with this broker on purpose, as with a `barnabas.Broker`."""
+        if self._faults is None:
+            from barnabas.control import Control
+            from barnabas.faults import Faults
+
+            self._faults = Faults(Control(self._child.control_url))
+        return self._faults
 
     def start(self) -> None:
         """Start it; returns when it serves. After a kill that takes until its session has expired (six seconds, or
@@ -136,7 +154,7 @@ class ClusterBroker:
         self._child.spawn(self._arguments)
 
     def _finish(self) -> None:
-        self._child.wait_until_ready("bootstrap=", self._timeout_s)
+        self._child.wait_until_ready("bootstrap=", self._timeout_s, last="control=")
 
 
 class Cluster:
@@ -223,6 +241,19 @@ class Cluster:
     def log(self) -> str:
         """What brokers and store have logged: the last 64 KiB, each line with a name. Empty when all went well."""
         return "" if self._home is None else Child("the cluster", self._home.path / "cluster.log").log
+
+    @property
+    def topics(self) -> Topics:
+        """What was written: `cluster.topics["t"].records()`."""
+        from barnabas.topics import Topics
+
+        def access() -> ClientAccess | None:
+            return None if self._security is None else self.access(ADMINISTRATOR)
+
+        return Topics(self._running, access, self._timeout_s)
+
+    def _running(self) -> list[str]:
+        return [broker.bootstrap for broker in self.brokers if broker.running]
 
     def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
         """As `barnabas.Broker.access`, for all brokers."""
@@ -351,9 +382,9 @@ class Cluster:
         if self._security is not None:
             administrator = self.access(ADMINISTRATOR)
             credentials, tls = administrator.credentials, administrator.ssl_context()
-        addresses = [broker.bootstrap for broker in self.brokers if broker.running]
+        options: dict[str, Any] = {"client_id": KIT_CLIENT_ID, "tls": tls, "credentials": credentials}
         try:
-            act(BlockingCluster(addresses, timeout_s=self._timeout_s, tls=tls, credentials=credentials))
+            act(BlockingCluster(self._running(), timeout_s=self._timeout_s, **options))
         except (Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None
 
@@ -378,7 +409,7 @@ class Cluster:
             self._ports.append(reserved)
             port, data = reserved.getsockname()[1], top / f"broker-{id_}"
             arguments = ["dev", "--port", str(port), "--data", str(data), "--log-level", self._log_level]
-            arguments += ["--log-name", f"broker-{id_}", "--exit-with-parent"]
+            arguments += ["--log-name", f"broker-{id_}", "--control", "127.0.0.1:0", "--exit-with-parent"]
             if self._data is None and id_ == 1:
                 arguments.append(str(home))
             if self._security is not None:

@@ -2,7 +2,7 @@
 
 A process and not a thread, so that a test can kill it and shares no memory, loop or signal with it. What runs in the
 caller's process is this file and Python's library; only `create_topic`, `delete_topic` and `reset`, when they are used,
-load a small client (`barnabas.server.network.blocking_admin`, and the protocol below it).
+load a small client (`barnabas.server.network.blocking_admin`, and the protocol below it), and `topics` another one.
 
 The child cannot outlive its parent: its standard input is a pipe that only the parent holds, and it stops when that
 ends (`barnabas dev --exit-with-parent`), however the parent went. The port is bound, without listening, for as long as
@@ -18,11 +18,13 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.child import BrokerError, Child, Home, reserve, text_of, topic_texts
+from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
 
 if TYPE_CHECKING:
+    from barnabas.faults import Faults
     from barnabas.server.network.blocking_client import BlockingClient
     from barnabas.server.security.client_access import ClientAccess
+    from barnabas.topics import Topics
 
 __all__ = ["Broker", "BrokerError"]
 
@@ -84,6 +86,7 @@ class Broker:
         self._home: Home | None = None
         self._child: Child | None = None
         self._reserved: socket.socket | None = None
+        self._faults: Faults | None = None
 
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.running else "not running"
@@ -123,6 +126,35 @@ class Broker:
     def log(self) -> str:
         """What the broker has logged since its first start: the last 64 KiB. Empty when all went well."""
         return "" if self._child is None else self._child.log
+
+    @property
+    def control_url(self) -> str:
+        """Where its control channel is, the JSON API of docs/testing.md; another one after each start. Raises
+        BrokerError if it is not running.
+        """
+        if self._child is None:
+            raise BrokerError("the broker is not running")
+        return self._child.control_url()
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong on purpose: `with broker.faults.produce(topic="t", error="NOT_LEADER_OR_FOLLOWER"): …`."""
+        if self._faults is None:
+            from barnabas.control import Control
+            from barnabas.faults import Faults
+
+            self._faults = Faults(Control(lambda: self.control_url))
+        return self._faults
+
+    @property
+    def topics(self) -> Topics:
+        """What was written: `broker.topics["t"].records()`."""
+        from barnabas.topics import Topics
+
+        def access() -> ClientAccess | None:
+            return None if self._security is None else self.access(ADMINISTRATOR)
+
+        return Topics(lambda: [self.bootstrap], access, self._timeout_s)
 
     def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
         """What clients must know of a broker with `security`: `access("alice").librdkafka()`, `.java()`,
@@ -245,7 +277,9 @@ class Broker:
             administrator = self.access(ADMINISTRATOR)
             credentials, tls = administrator.credentials, administrator.ssl_context()
         try:
-            with BlockingClient(self.bootstrap, timeout_s=self._timeout_s, tls=tls, credentials=credentials) as client:
+            with BlockingClient(
+                self.bootstrap, timeout_s=self._timeout_s, client_id=KIT_CLIENT_ID, tls=tls, credentials=credentials
+            ) as client:
                 act(blocking_admin, client)
         except (blocking_admin.Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None
@@ -266,7 +300,7 @@ class Broker:
 
     def _arguments(self) -> list[str]:
         arguments = ["dev", "--port", str(self._port), "--data", str(self.data), "--log-level", self._log_level]
-        arguments.append("--exit-with-parent")
+        arguments += ["--control", "127.0.0.1:0", "--exit-with-parent"]
         if self._data is None and self._home is not None:
             arguments.append(str(self._home.path))
         if self._security is not None:
@@ -281,4 +315,4 @@ class Broker:
 
     def _finish(self) -> None:
         assert self._child is not None
-        self._bootstrap = self._child.wait_until_ready("bootstrap=", self._timeout_s)
+        self._bootstrap = self._child.wait_until_ready("bootstrap=", self._timeout_s, last="control=")

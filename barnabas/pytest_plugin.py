@@ -16,6 +16,12 @@
     def test_login(kafka_broker_fresh):                # certificates and users are made for it
         Producer(kafka_broker_fresh.access("alice").librdkafka())
 
+    def test_trouble(kafka_broker, kafka_topic):       # what a broker that is well never does
+        with kafka_broker.faults.produce(topic=kafka_topic, error="NOT_LEADER_OR_FOLLOWER", times=2) as fault:
+            KafkaProducer(bootstrap_servers=kafka_broker.bootstrap).send(kafka_topic, b"v").get(10)
+        assert fault.hits == 2
+        (record,) = kafka_broker.topics[kafka_topic].records()
+
     @pytest.mark.kafka_brokers(4)
     def test_fail_over(kafka_cluster_fresh):           # a cluster of this test's own; `kafka_cluster`: of the whole run
         kafka_cluster_fresh.brokers[0].kill()
@@ -25,8 +31,8 @@ otherwise (`kafka_cluster_brokers`). `kafka_broker.reset()` deletes all topics a
 on the broker or cluster that the test asks for, also without the marker; where tests share a broker it keeps them
 apart. Settings for the brokers stand in pytest's configuration, as `kafka_broker_settings` with one KEY=VALUE per line;
 the marker `kafka_settings` adds to them or overrides them for what is of one test; so does the marker `kafka_security`
-with `kafka_broker_security`. When a test that uses a broker fails, the end of the broker's log stands in the report.
-With pytest-xdist every worker has its own.
+with `kafka_broker_security`. Faults end with the test. When a test that uses a broker fails, the end of the broker's
+log stands in the report. With pytest-xdist every worker has its own.
 
 Nothing is imported or started before a test asks for a fixture.
 """
@@ -215,6 +221,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{SECURITY_MARKER} has no effect without {FRESH} or {FRESH_CLUSTER}")
     if FRESH_CLUSTER not in fixtures and item.get_closest_marker(BROKERS_MARKER) is not None:
         raise pytest.UsageError(f"{BROKERS_MARKER} has no effect without {FRESH_CLUSTER}")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Faults end with the test that made them, also where the next one has the same broker."""
+    for name in EVERY:
+        found = getattr(item, "funcargs", {}).get(name)
+        for broker in getattr(found, "brokers", [found]) if found is not None and found.running else []:
+            faults = broker._faults  # None: nobody has asked for them
+            if faults is not None and faults.in_use and broker.running:
+                faults.clear()
 
 
 @pytest.hookimpl(wrapper=True)

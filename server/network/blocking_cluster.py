@@ -34,11 +34,13 @@ class BlockingCluster:
         addresses: Sequence[str],
         *,
         timeout_s: float = 30.0,
+        client_id: str = "barnabas",
         tls: SSLContext | None = None,
         credentials: ClientCredentials | None = None,
     ) -> None:
         self._addresses = list(addresses)
         self._timeout_s = timeout_s
+        self._client_id = client_id
         self._tls = tls
         self._credentials = credentials
 
@@ -80,7 +82,13 @@ class BlockingCluster:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _client(self, address: str) -> BlockingClient:
-        return BlockingClient(address, timeout_s=self._timeout_s, tls=self._tls, credentials=self._credentials)
+        return BlockingClient(
+            address,
+            timeout_s=self._timeout_s,
+            client_id=self._client_id,
+            tls=self._tls,
+            credentials=self._credentials,
+        )
 
     def _at_controller(self, act: Callable[[BlockingClient], T]) -> T:
         deadline = time.monotonic() + self._timeout_s

@@ -1,0 +1,57 @@
+"""What docs/testing.md says of records, faults and the control channel is true: its tests are run, its faults made, and
+its list of routes is the channel's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from barnabas.kproto import ApiKey
+from barnabas.server.control.fault_routes import fault_of
+from barnabas.server.control.fields import Fields
+from barnabas.server.control.routes import ROUTES
+from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+pytest_plugins = ["pytester"]
+
+
+def section(title: str) -> str:
+    """What stands below a heading."""
+    return re.split(r"^## ", TEXT.partition(f"## {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_the_routes() -> None:
+    listed = set(re.findall(r"(GET|POST|PUT|DELETE) `(/v1[^`]*)`", section("From other languages")))
+    assert listed == {(route.method, route.path) for route in ROUTES}
+
+
+def test_the_faults_of_the_channel() -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", section("From other languages"), re.DOTALL)
+    faults = [fault_of(Fields(json.loads(line)), list(ApiKey)) for line in block.splitlines()]
+    assert len(faults) == len(set(faults)) == 6
+
+
+def test_the_tables_name_all_that_there_is() -> None:
+    text = section("Faults")
+    named = set(re.findall(r"\b([a-z_]+)=", text)) | set(re.findall(r"`([a-z_]+)`", text))
+    fields = {"api", "topic", "partition", "group", "transactional_id", "client_id", "nth", "times"}
+    assert named >= {*fields, "error", "stale", "drop", "half", "delay_s"}
+    from barnabas.faults import Faults
+
+    calls = {name for name in vars(Faults) if not name.startswith("_")} - {"clear"}
+    assert set(re.findall(r"\| `faults\.([a-z_]+)\(", text)) == calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", ["What was written", "Faults"])
+def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F811
+    blocks = re.findall(r"```python\n(.*?)```", section(title), re.DOTALL)
+    assert blocks
+    suite.makepyfile("from kafka import KafkaProducer\n\n\n" + "\n\n".join(blocks))
+    suite.runpytest_subprocess().assert_outcomes(passed=len(blocks))
