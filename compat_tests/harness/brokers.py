@@ -83,8 +83,10 @@ def start_barnabas(
     settings: Sequence[str] = (),
     command: Sequence[str] | None = None,
     checkout: Path = PROJECT_ROOT,
+    more: Sequence[str] = (),
 ) -> Broker:
-    """Start our broker on a port of its choice. *settings* are `key=value` texts. Raises BrokerFailed.
+    """Start our broker on a port of its choice. *settings* are `key=value` texts, *more* are further arguments of
+    `dev`. Raises BrokerFailed.
 
     The command is `python -m barnabas dev` from *checkout*; BARNABAS_COMMAND (split at blanks) or *command* replaces
     `python -m barnabas`, to test an installed one.
@@ -96,6 +98,7 @@ def start_barnabas(
     arguments = [*program, "dev", "--port", "0"]
     for setting in settings:
         arguments += ["--set", setting]
+    arguments += more
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
     # Where Python may not keep its bytecode, half of a start is compiling; an installed broker has it.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
