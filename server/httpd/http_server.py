@@ -65,6 +65,16 @@ def in_text(status: int, why: str) -> Answer:
     return Answer(status, [f"{why}\n".encode()])
 
 
+class _Place:
+    """The place of one connection among those that are served. scope: of its wait for a request. is_lost: another
+    connection has taken it.
+    """
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.is_lost = False
+
+
 class HttpServer:
     """See the module. `run` serves until cancelled. what: the service, for the log. methods: others are refused.
     body_bytes_max: of a request; None: a body is read and dropped. refuse: makes the answers to what does not get as
@@ -90,7 +100,7 @@ class HttpServer:
         self._body_bytes_max = BODY_BYTES_MAX if body_bytes_max is None else body_bytes_max
         self._refusal = refuse
         self._connections_max = connections_max
-        self._waiting: dict[trio.CancelScope, None] = {}  # for a request, in the order in which they began to
+        self._waiting: dict[_Place, None] = {}  # for a request, in the order in which they began to
         self._count = 0
 
     @property
@@ -104,34 +114,36 @@ class HttpServer:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end."""
-        while self._count >= self._connections_max and self._waiting:
+        if self._count < self._connections_max:
+            self._count += 1
+        elif self._waiting:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
-            oldest.cancel()
-            await trio.lowlevel.checkpoint()
-        if self._count >= self._connections_max:
+            oldest.is_lost = True  # it is this connection's now, whichever of the two tasks runs first
+            oldest.scope.cancel()
+        else:
             await trio.aclose_forcefully(stream)
             return
-        self._count += 1
+        place = _Place()
         try:
-            await self._serve(stream)
+            await self._serve(stream, place)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except Exception as error:
             contain(self._log, f"serving a connection of {self._what}", error)
         finally:
-            self._count -= 1
+            self._count -= not place.is_lost
             await trio.aclose_forcefully(stream)
 
-    async def _serve(self, stream: trio.abc.Stream) -> None:
+    async def _serve(self, stream: trio.abc.Stream, place: _Place) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         while True:
             try:
-                found = await self._request(stream, connection)
+                found = await self._request(stream, connection, place)
             except h11.RemoteProtocolError as error:
                 await self._refuse(stream, connection, error.error_status_hint, str(error))
                 return
-            if found is None:
+            if found is None or place.is_lost:
                 return
             if isinstance(found, Answer):
                 await self._send(stream, connection, found, is_head=False, closes=True)
@@ -145,7 +157,7 @@ class HttpServer:
             connection.start_next_cycle()
 
     async def _request(
-        self, stream: trio.abc.Stream, connection: h11.Connection
+        self, stream: trio.abc.Stream, connection: h11.Connection, place: _Place
     ) -> tuple[h11.Request, bytes] | Answer | None:
         """The next request and its body; an answer, if that is too long; None: the client has gone, or is too slow.
         Raises h11.RemoteProtocolError.
@@ -154,7 +166,8 @@ class HttpServer:
         body: list[bytes] = []
         size = 0
         with trio.CancelScope(deadline=trio.current_time() + IDLE_S) as scope:
-            self._waiting[scope] = None
+            place.scope = scope
+            self._waiting[place] = None
             has_begun = bool(connection.trailing_data[0])
             if has_begun:
                 scope.deadline = trio.current_time() + REQUEST_S
@@ -182,7 +195,7 @@ class HttpServer:
                     else:  # closed, or another protocol
                         return None
             finally:
-                self._waiting.pop(scope, None)
+                self._waiting.pop(place, None)
         return None
 
     async def _answer(self, request: h11.Request, body: bytes) -> Answer:
