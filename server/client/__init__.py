@@ -12,6 +12,8 @@
 | `reading.py`, `reader.py` | records from partitions: without IO, and over Fetch |
 | `partitioner.py`, `batching.py`, `producer.py` | records to partitions |
 | `topics.py`, `configs.py`, `log_dirs.py`, `groups.py`, `lag.py`, `resets.py`, `transactions.py` | administration |
+| `access/` | ACLs, SCRAM users, quotas |
+| `texts/` | places, times, amounts and records as people and machines write them |
 
 Not obvious:
 

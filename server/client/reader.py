@@ -35,6 +35,7 @@ SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
 class Reader:
     """See the module. start: where to begin, by partition; stop: the first offset that is not wanted (absent: read on).
     committed: without aborted transactions, up to the last stable offset. each_max: records wanted of each partition.
+    lane: the connection to each broker, on which other readers of that lane wait meanwhile.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Reader:
         each_max: int | None = None,
         partition_bytes_max: int = PARTITION_BYTES_MAX,
         max_wait_ms: int = 500,
+        lane: str = LANE,
     ) -> None:
         self._client = client
+        self._lane = lane
         self._committed = committed
         self.partition_bytes_max = partition_bytes_max
         """Of one partition in one answer; what comes first in it may be longer."""
@@ -90,7 +93,9 @@ class Reader:
         firsts: set[TopicPartition] = set()
         is_behind = any(self._cursors[partition].has_more for partition in wanted)
         job = Job(ApiKey.FETCH, self._maker(0 if is_behind else self._max_wait_ms, firsts), _read)
-        answers = await self._client.by_leader(wanted, job, lane=LANE, timeout_s=ROUND_S + self._max_wait_ms / 1000)
+        answers = await self._client.by_leader(
+            wanted, job, lane=self._lane, timeout_s=ROUND_S + self._max_wait_ms / 1000
+        )
         found: list[Read] = []
         lost: list[TopicPartition] = []
         for partition in wanted:
@@ -190,27 +195,30 @@ async def newest(
     wanted: Callable[[Read], bool] | None = None,
     committed: bool = False,
     bytes_max: int = SEARCH_BYTES_MAX,
+    lane: str = LANE,
 ) -> tuple[Backward, dict[TopicPartition, Failed]]:
     """The newest `count` records of these partitions together, and what failed. wanted(record): whether it counts; the
-    search goes back until enough are found or `bytes_max` bytes were read.
+    search goes back until enough are found or `bytes_max` bytes were read. What turns out to be too much at once is
+    read again in smaller parts, so it may be some times that.
     """
     search = Backward(spans, count, wanted=wanted, bytes_max=bytes_max)
     failed: dict[TopicPartition, Failed] = {}
     while windows := {partition: span for partition, span in search.windows().items() if partition not in failed}:
         starts = {partition: span.start for partition, span in windows.items()}
         stops = {partition: span.end for partition, span in windows.items()}
-        reader = Reader(client, starts, stops, committed=committed)
+        reader = Reader(client, starts, stops, committed=committed, lane=lane)
         found: list[Read] = []
-        size = 0
+        size = records = 0
         while not reader.is_done:
             for record in await reader.read():
+                records += 1
                 size += record.size
                 if search.is_wanted(record):
                     found.append(record)
-            if size > 2 * search.bytes_left:
-                search.give_up()
-                return search, failed | reader.failed
-        search.found(windows, found, size)
+            if search.shrink(windows, records, size):
+                break
+        else:
+            search.found(windows, found, size, records)
         failed |= reader.failed
     return search, failed
 

@@ -230,6 +230,8 @@ class Backward:
         self._count = count
         self._wanted = wanted
         self.bytes_left = bytes_max
+        self.looked_bytes = 0
+        self.looked_records = 0
         self._record_bytes = 1
         self._step = dict.fromkeys(spans, max(count, 1))
         self._from = {partition: span.end for partition, span in spans.items()}
@@ -246,9 +248,11 @@ class Backward:
             for partition, before in open_.items()
         }
 
-    def found(self, window: Mapping[tuple[str, int], Span], records: Iterable[Read], size: int) -> None:
-        """These records were in the windows, in order of offset per partition. size: bytes of all that was read,
-        wanted or not.
+    def found(
+        self, window: Mapping[tuple[str, int], Span], records: Iterable[Read], size: int, looked: int = 0
+    ) -> None:
+        """These records were in the windows, in order of offset per partition. size, looked: bytes and number of all
+        that was read, wanted or not.
         """
         new: dict[tuple[str, int], list[Read]] = {partition: [] for partition in window}
         for record in records:
@@ -260,10 +264,17 @@ class Backward:
             self._from[partition] = span.start
             self._step[partition] *= self.GROWTH
         self.bytes_left -= size
+        self.looked_bytes += size
+        self.looked_records += looked
 
-    def give_up(self) -> None:
-        """A window turned out to be far too large: leave it, and end."""
-        self.bytes_left = 0
+    def shrink(self, window: Mapping[tuple[str, int], Span], records: int, size: int) -> bool:
+        """Whether to leave this window, of which so many records with so many bytes were read: it is far too large, and
+        the next one is smaller. False: it is as small as can be, so it is to be read, or the search would not move.
+        """
+        if size <= 2 * self.bytes_left or all(span.end - span.start <= 1 for span in window.values()):
+            return False
+        self._record_bytes = max(2 * self._record_bytes, size // max(records, 1))
+        return True
 
     def is_wanted(self, record: Read) -> bool:
         return self._wanted is None or self._wanted(record)
@@ -280,6 +291,22 @@ class Backward:
     def result(self) -> list[Read]:
         """The newest of all partitions, `count` at most, oldest first."""
         return in_time(self._kept.values())[-self._count :] if self._count else []
+
+    def older(self) -> dict[tuple[str, int], int]:
+        """Where the search for what is older than the result goes on: the first offset of each partition that is
+        either in the result or known not to be wanted.
+        """
+        shown: dict[tuple[str, int], list[int]] = {partition: [] for partition in self._spans}
+        for record in self.result():
+            shown[record.topic, record.partition].append(record.offset)
+        found = {}
+        for partition, span in self._spans.items():
+            kept, offsets = self._kept[partition], shown[partition]
+            if len(offsets) == len(kept) < self._count:
+                found[partition] = self._from[partition]
+            else:
+                found[partition] = offsets[0] if offsets else span.end
+        return found
 
 
 def in_time(partitions: Iterable[Sequence[Read]]) -> list[Read]:

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, complain_of, note
-from barnabas.server.cli.client.record_texts import Format, hex_format, json_format, text_format
-from barnabas.server.cli.client.tables import counted
-from barnabas.server.cli.client.when import EARLIEST, LATEST, Place, parse_place
+from barnabas.server.cli.client.record_texts import Format, hex_format, text_format
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import Span, list_offsets, spans
 from barnabas.server.client.reader import SEARCH_BYTES_MAX, Reader, newest
 from barnabas.server.client.reading import Read, in_time
+from barnabas.server.client.texts.amounts import counted
+from barnabas.server.client.texts.record_json import json_format
+from barnabas.server.client.texts.when import EARLIEST, LATEST, Place, parse_place
 from barnabas.server.client.topics import describe_topics
 
 NEWEST: Final = 10

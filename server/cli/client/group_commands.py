@@ -19,15 +19,16 @@ from barnabas.server.cli.client.client_results import (
     print_json,
     report,
 )
-from barnabas.server.cli.client.tables import counted, print_table, printable
-from barnabas.server.cli.client.when import LATEST as LATEST_WORD
-from barnabas.server.cli.client.when import duration, parse_place, time_utc
+from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
 from barnabas.server.client.failures import Failed, Refused
 from barnabas.server.client.groups import Committed, Group, ListedGroup, delete_groups, describe_groups, list_groups
 from barnabas.server.client.lag import GroupLag, PartitionLag, lags
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span
 from barnabas.server.client.resets import Reset, To, plan_reset, reset
+from barnabas.server.client.texts.amounts import counted
+from barnabas.server.client.texts.when import LATEST as LATEST_WORD
+from barnabas.server.client.texts.when import duration, parse_place, time_utc
 from barnabas.server.client.topics import describe_topics
 
 _DESCRIBED: Final = ("classic", "consumer")

@@ -18,12 +18,12 @@ import trio
 
 from barnabas.kproto.compression import CODEC_NAMES
 from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, note
-from barnabas.server.cli.client.record_texts import from_json
-from barnabas.server.cli.client.tables import counted
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.producer import BESIDE, Producer
+from barnabas.server.client.texts.amounts import counted
+from barnabas.server.client.texts.record_json import from_json
 from barnabas.server.client.topics import describe_topics
 from barnabas.server.runtime.wording import in_words
 

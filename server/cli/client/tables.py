@@ -1,4 +1,4 @@
-"""Tables and numbers for people: columns as wide as they must be, and on a terminal not wider than it.
+"""Tables for people: columns as wide as they must be, and on a terminal not wider than it.
 
 What goes into a pipe or a file is not cut.
 """
@@ -71,20 +71,3 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(
         each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
     )
-
-
-def size(count: int) -> str:
-    """Bytes: `812 B`, `1.2 kB`, `34 MB`."""
-    if count < 1000:
-        return f"{count} B"
-    number = float(count)
-    for unit in ("kB", "MB", "GB", "TB"):
-        number /= 1000
-        if number < 1000 or unit == "TB":
-            break
-    return f"{number:.1f} {unit}" if number < 10 else f"{number:,.0f} {unit}"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 record`, `2,000 records`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

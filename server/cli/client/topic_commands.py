@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from barnabas.kproto import ErrorCode
 from barnabas.server.cli.client.client_results import OK, Command, Unclear, complain_of, print_json, report
-from barnabas.server.cli.client.tables import counted, print_table, printable, size
+from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.configs import Resource, ResourceKind, Setting, Source, alter_configs, describe_configs
 from barnabas.server.client.failures import ClientError, Failed
 from barnabas.server.client.log_dirs import describe_log_dirs
 from barnabas.server.client.offsets import Span, spans
+from barnabas.server.client.texts.amounts import counted, size
 from barnabas.server.client.topics import (
     NewTopic,
     add_partitions,

@@ -15,11 +15,13 @@ import pytest
 
 from barnabas.server.cli import main as cli
 from barnabas.server.cli.client import client_arguments
-from barnabas.server.cli.client.record_texts import from_json, hex_format, json_format, text_format
-from barnabas.server.cli.client.tables import counted, print_table, printable, size
-from barnabas.server.cli.client.when import Place, duration, parse_place, time_here, time_utc
+from barnabas.server.cli.client.record_texts import hex_format, text_format
+from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.reading import BatchFacts, Read
+from barnabas.server.client.texts.amounts import counted, size
+from barnabas.server.client.texts.record_json import from_json, json_format
+from barnabas.server.client.texts.when import Place, duration, parse_place, time_here, time_utc
 from barnabas.server.testing import broker_thread
 from barnabas.server.tests.test_layers import ROOT
 
