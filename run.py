@@ -36,7 +36,7 @@ WITHOUT_SPARK = ("groups", "produce_consume", "topics")
 # for musl (Alpine) and 3.15.
 _HAS_WHEELS = sys.version_info < (3, 15) and "musl" not in str(sysconfig.get_config_var("SOABI"))
 SERVED = "[lz4,regex]" if _HAS_WHEELS else ""
-TESTED = "[examples,lz4,oauth,regex,zookeeper-sasl]" if _HAS_WHEELS else "[examples,oauth,zookeeper-sasl]"
+TESTED = f"[console,examples,{'lz4,' if _HAS_WHEELS else ''}oauth,{'regex,' if _HAS_WHEELS else ''}zookeeper-sasl]"
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 NATIVE = ROOT / "kproto" / "native"
 CACHE = ROOT / ".cache"

@@ -57,10 +57,11 @@ def run(
     topics: Sequence[TopicRequest] = (),
     *,
     control: ListenAddress | None = None,
+    console_ready: Callable[[str], None] = lambda url: None,
 ) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready` is called when it serves and, if it
     is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`). control: where a
-    test suite may control it.
+    test suite may control it. console_ready: called with the URL of the console beside it, if there is one.
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -70,7 +71,7 @@ def run(
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_S)
     try:
-        trio.run(_run_until_signal, config, ready, topics, control)
+        trio.run(_run_until_signal, config, ready, topics, control, console_ready)
     except Exception as error:
         _say_why(error)
         return 1
@@ -116,7 +117,11 @@ def _listener(address: ListenAddress | None) -> ControlListener | None:
 
 
 async def _run_until_signal(
-    config: BrokerConfig, ready: Ready, topics: Sequence[TopicRequest], control: ListenAddress | None
+    config: BrokerConfig,
+    ready: Ready,
+    topics: Sequence[TopicRequest],
+    control: ListenAddress | None,
+    console_ready: Callable[[str], None],
 ) -> None:
     listener = _listener(control)
     broker = Broker(config) if listener is None else Broker(config, may_fail=True)
@@ -159,6 +164,11 @@ async def _run_until_signal(
                 except OSError as error:
                     failure = f"standard output cannot be written: {system_says(error)}"
                     await broker.stop()
+            if broker.is_open and config.get_optional_str("console.listener") is not None:
+                from barnabas.server.broker.console_process import run_beside
+
+                beside = partial(run_beside, config, broker.endpoints, console_ready)
+                nursery.start_soon(attempt, log, "running the console", beside)
             await broker.stopped()
             nursery.cancel_scope.cancel()
     if failure is not None:

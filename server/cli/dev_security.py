@@ -137,6 +137,11 @@ class DevSecurity:
             bootstrap, self._protocol, str(self._directory), ADMINISTRATOR, self._users[ADMINISTRATOR], "PLAIN"
         )
 
+    @property
+    def administrators_file(self) -> str:
+        """What `write_properties` writes for the super user."""
+        return str(self._directory / f"{ADMINISTRATOR}.properties")
+
     def write_properties(self, bootstrap: str) -> None:
         """A file of settings for each user: what `--command-config` and its like take. Raises OSError."""
         for name, password in self._users.items():

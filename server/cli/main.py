@@ -63,6 +63,7 @@ examples:
   barnabas consume orders --follow
   barnabas group describe billing
   barnabas wire tap --listen 9093 --to localhost:9092  what a client and a broker say to each other
+  barnabas console --bootstrap localhost:9092          the same in a browser
 
 settings: Apache Kafka's own, from --set over KAFKA_* variables over the file; listed by `barnabas config --all`
 exit codes: 0 ended as asked, 1 it failed, 2 the command line or the settings cannot be used
@@ -119,6 +120,7 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
         metavar="NAME[:PARTITIONS]",
         help="a topic that is there from the start; may be repeated",
     )
+    dev.add_argument("--console", action="store_true", help="a console beside it; its address is announced as console=")
     dev.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     dev.add_argument(
         "--security",
@@ -183,6 +185,7 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     log_cli.add_parser(commands)
     client_arguments.add_parsers(commands, called)
     wire_arguments.add_parser(commands, called)
+    client_arguments.add_console(commands, add_logging)
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
@@ -247,6 +250,10 @@ def main(
             from barnabas.server.cli.client import client_commands
 
             code = client_commands.run(chosen, environment)
+        elif chosen.command == "console":
+            from barnabas.server.cli import console
+
+            code = console.run(chosen, environment, version())
         elif chosen.command == "users":
             code = _users(chosen, environment)
         else:
@@ -333,11 +340,14 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             f"listeners=PLAINTEXT://127.0.0.1:{chosen.port}",
             f"log.dirs={chosen.data or temporary}",
             "group.initial.rebalance.delay.ms=0",
+            *(["console.listener=http://127.0.0.1:0"] if chosen.console else []),
         ]
         try:
             security = secured(chosen, files)
             among = any(text.startswith("metadata.store.socket=") for text in chosen.set)
-            listener = () if security is None else security.settings(chosen.port, between_brokers=among)
+            listener = [] if security is None else security.settings(chosen.port, between_brokers=among)
+            if security is not None and chosen.console:
+                listener.append(f"console.command.config={security.administrators_file}")
             config = load_settings(None, None, [*settings, *listener, *chosen.set])
             topics = topics_of(chosen.topic)
             control = _control(chosen)
@@ -353,7 +363,7 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             more = {"security": files, "metrics": addresses.metrics, "control": addresses.control}
             say(f"bootstrap={addresses.bootstrap}", *(f"{key}={value}" for key, value in more.items() if value))
 
-        return _run(config, topics, announce, control)
+        return _run(config, topics, announce, control, lambda url: say(f"console={url}"))
     finally:
         if signals is not None:
             signals.ignore()
@@ -381,8 +391,11 @@ def _run(
     topics: Sequence[TopicRequest],
     announce: Callable[[Addresses], None] = _say_nothing,
     control: ListenAddress | None = None,
+    announce_console: Callable[[str], None] = lambda url: None,
 ) -> int:
-    """Run a broker, with these topics, to its end. announce: called with its addresses when it serves."""
+    """Run a broker, with these topics, to its end. announce: called with its addresses when it serves; announce_console:
+    with that of its console.
+    """
     import gc
     import logging
 
@@ -399,7 +412,7 @@ def _run(
     for notice in config.notices:
         log.warning("%s", notice.text)
 
-    return process.run(config, announce, topics, control=control)
+    return process.run(config, announce, topics, control=control, console_ready=announce_console)
 
 
 # -- health ----------------------------------------------------------------------------------------

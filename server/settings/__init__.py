@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
 `BROKER`, `TOPIC`, `GROUP` and `CLIENT_METRICS` are looked up by Kafka's dotted name. Files by subject: `network`,
-`log`, `groups`, `consumer_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `tls`, `sasl`, `security`,
-`topic`, `client_metrics`; the row type is in `model`.
+`log`, `groups`, `consumer_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `console`, `tls`, `sasl`,
+`security`, `topic`, `client_metrics`; the row type is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
@@ -17,6 +17,7 @@ from typing import Final
 from barnabas.server.settings import (
     client_metrics,
     cluster,
+    console,
     consumer_groups,
     groups,
     log,
@@ -50,6 +51,7 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("Cluster", cluster.SETTINGS),
     ("ZooKeeper", zookeeper.SETTINGS),
     ("Metrics", metrics.SETTINGS),
+    ("Console", console.SETTINGS),
     ("Security", (*tls.SETTINGS, *sasl.SETTINGS, *security.SETTINGS)),
 )
 

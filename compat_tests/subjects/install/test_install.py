@@ -101,6 +101,8 @@ def test_the_wheel_has_one_name_at_its_top(wheel: Path) -> None:
     }
     assert {f"barnabas/{name}/__init__.py" for name in NAMES} <= set(names)
     assert {"barnabas/py.typed", "barnabas/kproto/messages.pyi", "barnabas/kproto/schema/01_fetch.api"} <= set(names)
+    console = {f"barnabas/server/console/{name}" for name in ("templates/layout.html", "static/console.css")}
+    assert console <= set(names)
     assert not [name for name in names if "/tests/" in name or "conftest" in name]
     assert not [name for name in names if "/native/" in name]  # a distribution of its own
 

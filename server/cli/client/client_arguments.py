@@ -76,6 +76,46 @@ def add_parsers(commands: Commands, called: Sequence[str] | None) -> None:
 COMMANDS: Final = ("topic", "produce", "consume", "group")
 
 
+def add_console(commands: Commands, add_logging: Callable[[argparse.ArgumentParser, str], None]) -> None:
+    """`barnabas console`."""
+    console = commands.add_parser(
+        "console",
+        help="look into a cluster with a browser",
+        description=(
+            "Serve pages about a cluster: topics, records, groups, settings. Works with any broker that speaks\n"
+            "Kafka's protocol. Prints one line to standard output when it is ready:\n\n    console=http://HOST:PORT"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    console.add_argument(
+        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="where (default: 127.0.0.1:8080)"
+    )
+    doors = console.add_mutually_exclusive_group()
+    doors.add_argument(
+        "--password-file", metavar="FILE", help="visitors must know this; it or --login to listen on other addresses"
+    )
+    doors.add_argument(
+        "--login",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        help="visitors log in as users of the cluster, and can do what these may do",
+    )
+    console.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which browsers may call it, beside addresses and localhost; may be repeated",
+    )
+    console.add_argument("--read-only", action="store_true", help="nothing can be changed")
+    console.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="for programs that start a console: stop when standard input ends, that is when they are gone",
+    )
+    add_connection(console)
+    add_logging(console, "info")
+
+
 def add_connection(command: argparse.ArgumentParser, default: str = "$BARNABAS_BOOTSTRAP, else localhost:9092") -> None:
     """Where brokers are, and how they are reached."""
     command.add_argument(

@@ -7,7 +7,7 @@ used.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
@@ -24,10 +24,9 @@ _DEFAULT: Final = "localhost:9092"
 
 def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Do what was chosen; returns the exit code. Raises KeyboardInterrupt, BrokenPipeError."""
-    bootstrap = chosen.bootstrap or environ.get(BOOTSTRAP) or _DEFAULT
     try:
-        approach = _approach(chosen.command_config)
-        return trio.run(_with_client, chosen, bootstrap, approach, _command(chosen))
+        approach = approach_by(chosen.command_config)
+        return trio.run(_with_client, chosen, bootstrap_of(chosen, environ), approach, _command(chosen))
     except Unclear as error:
         complain(str(error))
         return REFUSED
@@ -42,9 +41,16 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise
 
 
-async def _with_client(chosen: argparse.Namespace, bootstrap: str, approach: Approach, command: Command) -> int:
-    addresses = [each.strip() for each in bootstrap.split(",") if each.strip()]
-    async with open_client(addresses, approach=approach, client_id="barnabas-cli", timeout_s=chosen.timeout) as client:
+def bootstrap_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
+    """Where brokers are, by the command line, the environment, or custom."""
+    text = chosen.bootstrap or environ.get(BOOTSTRAP) or _DEFAULT
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+async def _with_client(
+    chosen: argparse.Namespace, bootstrap: Sequence[str], approach: Approach, command: Command
+) -> int:
+    async with open_client(bootstrap, approach=approach, client_id="barnabas-cli", timeout_s=chosen.timeout) as client:
         return await command(chosen, client)
 
 
@@ -66,7 +72,8 @@ def _command(chosen: argparse.Namespace) -> Command:
     return produce.produce
 
 
-def _approach(command_config: str | None) -> Approach:
+def approach_by(command_config: str | None) -> Approach:
+    """How brokers are reached, by a file. Raises Unclear."""
     if command_config is None:
         return Approach()
     from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,12 +41,15 @@ class Runs:
         topics: Sequence[TopicRequest] = (),
         *,
         control: ListenAddress | None = None,
+        console_ready: Callable[[str], None],
     ) -> int:
         self.configs.append(config)
         self.topics += [f"{topic.name}:{topic.partitions}:{topic.replication_factor}" for topic in topics]
         self.log_dir_existed = Path(config.log_dir).is_dir()
         metrics = "http://127.0.0.1:4712" if config.is_set("metrics.listener") else None
         ready(process.Addresses("127.0.0.1:4711", metrics, None if control is None else f"http://{control.host}:4713"))
+        if config.is_set("console.listener"):
+            console_ready("http://127.0.0.1:4714")
         return self.code
 
 
@@ -277,6 +280,12 @@ def test_dev_says_where_metrics_are(runs: Runs, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\nmetrics=http://127.0.0.1:4712\n"
 
 
+def test_dev_says_where_its_console_is(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("dev", "--console") == 0
+    assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\nconsole=http://127.0.0.1:4714\n"
+    assert runs.configs[0].get_str("console.listener") == "http://127.0.0.1:0"
+
+
 def test_dev_cleans_up_when_refused(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert call("dev", "--set", "num.partitions=0") == 2
@@ -326,7 +335,7 @@ from barnabas.server.runtime import signals
 sys.argv = sys.argv[1:]
 signals.leave_at_once()
 if sys.argv[1] == "dev":
-    process.run = lambda config, ready, topics, control: os.kill(os.getpid(), signal.{name}) or signal.pause()
+    process.run = lambda *given, **more: os.kill(os.getpid(), signal.{name}) or signal.pause()
 else:
     os.kill(os.getpid(), signal.{name})
 cli.run()

@@ -86,6 +86,10 @@ BEYOND = {
     "metrics.clients.max",
     "metrics.telemetry.series.max",
     "metrics.telemetry.client.series.max",
+    "console.listener",
+    "console.read.only",
+    "console.password.file",
+    "console.command.config",
 }
 
 

@@ -1,0 +1,1 @@
+"""Consumer groups: the list, and each group's pages."""

@@ -1,0 +1,1 @@
+"""Records of a topic: searched, followed, looked at, written."""

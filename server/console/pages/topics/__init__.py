@@ -1,0 +1,1 @@
+"""Topics: the list, and each topic's pages but those of its records."""

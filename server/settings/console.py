@@ -1,0 +1,52 @@
+"""Settings of the console beside the broker: `barnabas console`, started and ended with it. They are ours."""
+
+from __future__ import annotations
+
+from barnabas.server.settings.endpoints import parse_http
+from barnabas.server.settings.model import Check, Setting, Type, Value, works
+
+_OURS = "not a setting of Apache Kafka"
+
+
+def _is_http(value: Value) -> bool:
+    try:
+        parse_http(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+SETTINGS: tuple[Setting, ...] = (
+    works(
+        "console.listener",
+        Type.STRING,
+        None,
+        "Where a console is served, as http://host:port, by a process of its own beside the broker (barnabas console; "
+        "extra console). Without a host on the loopback addresses, port 0 any free one. Without it there is none.",
+        Check("http://host:port, with a port from 0 to 65535", _is_http),
+        note=_OURS,
+    ),
+    works(
+        "console.read.only",
+        Type.BOOLEAN,
+        False,
+        "Nothing can be changed through the console.",
+        note=_OURS,
+    ),
+    works(
+        "console.password.file",
+        Type.STRING,
+        None,
+        "A file that only its owner can read, with the password that visitors of the console must know, in one line. "
+        "Needed where other machines can reach the console.",
+        note=_OURS,
+    ),
+    works(
+        "console.command.config",
+        Type.STRING,
+        None,
+        "How the console comes to this broker, by Apache Kafka's names for clients: TLS, who logs in. Needed where "
+        "the broker has no listener with PLAINTEXT.",
+        note=_OURS,
+    ),
+)

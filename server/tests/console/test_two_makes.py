@@ -1,0 +1,125 @@
+"""Every page with Apache Kafka 4.3.1, and with a broker of ours, over TCP; ACLs, users and quotas by the client."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+pytest.importorskip("starlette")
+
+from barnabas.server.client.access.quotas import alter_quota, describe_quotas
+from barnabas.server.client.access.scram_users import Credential, delete_credential, describe_users, put_user
+from barnabas.server.client.client import Client, open_client
+from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.topics import delete_topics
+from barnabas.server.console.app import Console, Options
+from barnabas.server.console.desk import Desk
+from barnabas.server.console.web.visitors import Visitors
+from barnabas.server.security.sasl.scram_credentials import ScramMechanism
+from barnabas.server.testing import broker_thread
+from barnabas.server.tests.console.rig import Browser, Place, checked, filled, paths
+from compat_tests.harness.brokers import start_kafka
+
+
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=[pytest.mark.slow, pytest.mark.jvm])])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "ours":
+        with broker_thread() as address:
+            yield address
+        return
+    kafka = start_kafka(Path(tmp_path_factory.mktemp("kafka")))
+    yield kafka.bootstrap
+    kafka.stop()
+
+
+@pytest.fixture
+async def place(bootstrap: str) -> AsyncIterator[Place]:
+    async with open_client([bootstrap], timeout_s=30) as client:
+        visitors = Visitors(os.urandom, time.monotonic, "c")
+        app = Console(Desk(client), visitors, Options(bootstrap, "1"), lambda: int(time.time() * 1000))
+        yield Browser(app), client
+
+
+async def test_every_page(place: Place) -> None:
+    browser, client = place
+    await delete_topics(client, ["orders"])
+    await filled(client)
+    await commit_offsets(client, "billing", {("orders", 0): 2, ("orders", 1): 1})
+    broker = min(client.view.brokers)
+    for page, path in paths(broker=str(broker)):
+        if page.name == "topics.events":
+            continue
+        answer = await browser.get(path + ("?offset=1" if page.name == "topics.record" else ""))
+        assert answer.status == 200, (path, answer.words[:500])
+        if page.is_json_too:
+            checked(answer)
+    records = (await browser.get("/topics/orders/records.json?json=%24.user.id+%3D%3D+1")).json["records"]
+    assert [each["key"]["text"] for each in records] == ["k7", "k4", "k1"]
+    lag = (await browser.get("/groups/billing/lag.json")).json
+    assert lag["lag"] == 7
+    settings = (await browser.get("/topics/orders/settings.json?q=retention.ms")).json["settings"]
+    assert "retention.ms" in [each["name"] for each in settings]
+
+
+async def test_changes(place: Place) -> None:
+    browser, client = place
+    await delete_topics(client, ["made"])
+    await browser.get("/new-topic")
+    would = await browser.post("/new-topic", {"name": "made", "partitions": "2", "replicas": "1", "check": "1"})
+    assert "would create" in would.words
+    made = await browser.post("/new-topic", {"name": "made", "partitions": "2", "replicas": "1"})
+    assert made.status == 303, made.words
+    for path, form in (
+        ("/topics/made/partitions", {"partitions": "3"}),
+        ("/topics/made/settings", {"name": "retention.ms", "value": "100000"}),
+        ("/topics/made/settings", {"name": "retention.ms", "default": "1"}),
+        ("/topics/made/produce", {"key_as": "null", "value": "v", "partition": "2"}),
+    ):
+        answer = await browser.post(path, form)
+        assert answer.status == 303, (path, answer.words[:500])
+    assert (await browser.get("/topics/made/records.json")).json["records"][0]["value"]["text"] == "v"
+    await commit_offsets(client, "made-by-console", {("made", 2): 1})
+    reset = await browser.post("/groups/made-by-console/reset", {"topic": "made", "positions": "2:0"})
+    assert reset.status == 303, reset.words
+    assert (await browser.get("/groups/made-by-console/lag.json")).json["lag"] == 1
+    wrong = await browser.post("/topics/made/settings", {"name": "retention.ms", "value": "soon"})
+    assert wrong.status == 422, wrong.words[:500]
+    assert (await browser.post("/groups/made-by-console/delete", {"confirm": "made-by-console"})).status == 303
+    emptied = await browser.post("/topics/made/delete", {"confirm": "made", "what": "records"})
+    assert emptied.status == 303, emptied.words[:500]
+    assert (await browser.post("/topics/made/delete", {"confirm": "made"})).status == 303
+
+
+async def test_users_and_quotas(place: Place) -> None:
+    _, client = place
+    mechanism = ScramMechanism.SHA_256
+    assert await put_user(client, "eve", mechanism, "secret", 4096, os.urandom) is None
+    found: Any = await until(describe_users, client, lambda users: "eve" in users)
+    assert found["eve"] == [Credential("SCRAM-SHA-256", 4096)]
+    assert await delete_credential(client, "eve", mechanism) is None
+    await until(describe_users, client, lambda users: "eve" not in users)
+    failed = await delete_credential(client, "eve", mechanism)
+    assert failed is not None
+    entity = (("client-id", "c"), ("user", None))
+    assert await alter_quota(client, entity, {"producer_byte_rate": 1000.0}) is None
+    quotas: Any = await until(describe_quotas, client, lambda quotas: bool(quotas))
+    assert [(quota.entity, dict(quota.limits)) for quota in quotas] == [(entity, {"producer_byte_rate": 1000.0})]
+    assert await alter_quota(client, entity, {"producer_byte_rate": None}) is None
+    await until(describe_quotas, client, lambda quotas: not quotas)
+    assert await alter_quota(client, entity, {"no_such_rate": 1.0}) is not None
+
+
+async def until(ask: Any, client: Client, is_so: Any) -> Any:
+    """Brokers learn of a change when they have read it from the controller's log."""
+    with trio.fail_after(30):
+        while True:
+            found = await ask(client)
+            if is_so(found):
+                return found
+            await trio.sleep(0.05)
