@@ -1,0 +1,1 @@
+"""`barnabas console` as a person meets it: its page of documentation, and a tour in a browser (`tour.py`)."""

@@ -1,0 +1,105 @@
+"""A tour through the console in headless Chromium, as somebody with an incident would take it.
+
+    python -m compat_tests.subjects.console.tour --shots docs/console     takes the pictures of docs/console.md
+
+Wants Debian's `chromium`, and from PyPI `playwright` and `axe-playwright-python` (the group `tour` of pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from compat_tests.subjects.console.place import broker, console
+
+WIDE: Final = {"width": 1280, "height": 800}
+PHONE: Final = {"width": 390, "height": 844}
+FIRST_PAINT_MS: Final = 300
+PAGE_BYTES: Final = 200_000
+PAGES: Final = (
+    "/",
+    "/topics",
+    "/topics?internal=1&sort=size",
+    "/new-topic",
+    "/topics/orders/partitions",
+    "/topics/orders/records",
+    "/topics/orders/record?partition=0&offset=3",
+    "/topics/orders/live",
+    "/topics/orders/groups",
+    "/topics/orders/transactions",
+    "/topics/orders/settings",
+    "/topics/orders/settings?edit=retention.ms",
+    "/topics/orders/produce?partition=0&offset=3",
+    "/topics/orders/delete",
+    "/groups",
+    "/groups/billing/lag",
+    "/groups/billing/reset?to=earliest",
+    "/groups/billing/delete",
+    "/transactions",
+    "/acls",
+    "/users",
+    "/brokers/1/directories",
+    "/brokers/1/settings?q=log.retention",
+    "/nowhere",
+)
+SHOTS: Final = (
+    ("overview", "/", "light", WIDE),
+    ("records", "/topics/orders/records?json=%24.total+%3E+80", "light", WIDE),
+    ("group", "/groups/billing/lag", "dark", WIDE),
+    ("topics-phone", "/topics", "light", PHONE),
+)
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def watched(opened: Any, url: str, scheme: str = "light", size: dict[str, int] = WIDE, **options: Any) -> Any:
+    """A page on which an error of a script, a refusal by the policy or a request elsewhere is a failure."""
+    page = opened.new_context(color_scheme=scheme, viewport=size, base_url=url, **options).new_page()
+    page.wrong = []
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+    page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: None if asked.url.startswith(url) else page.wrong.append(asked.url))
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Takes the pictures of docs/console.md.")
+    parser.add_argument("--shots", type=Path, required=True, metavar="DIRECTORY")
+    chosen = parser.parse_args()
+    chosen.shots.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        broker(Path(directory), is_hostile=False) as bootstrap,
+        console(bootstrap) as url,
+        browser() as opened,
+    ):
+        time.sleep(45)  # for some of the lag's history
+        for name, path, scheme, size in SHOTS:
+            page = watched(opened, url, scheme, size)
+            page.goto(path)
+            page.screenshot(path=chosen.shots / f"{name}.png", full_page=False)
+            assert not page.wrong, page.wrong
+
+
+if __name__ == "__main__":
+    main()
