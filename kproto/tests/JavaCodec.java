@@ -17,6 +17,7 @@ public class JavaCodec {
         "org.apache.kafka.common.message.",
         "org.apache.kafka.coordinator.group.generated.",
         "org.apache.kafka.coordinator.transaction.generated.",
+        "org.apache.kafka.coordinator.share.generated.",
     };
 
     public static void main(String[] args) throws Exception {

@@ -24,6 +24,9 @@ __all__ = ["RELEASES", "Definition", "OracleMissing", "Row", "definitions", "jar
 
 RELEASES = ("3.9.1", "4.3.1")
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+# Share groups came with 4.0: what 3.9.1 has of their records is a draft.
+SHARE_ARTIFACT = "kafka-share-coordinator"
+DRAFTS = ("3.9.1", "Share")
 # What their classes cannot be loaded without.
 LIBRARIES = (("org.slf4j", "slf4j-api", "1.7.36"),)
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +72,7 @@ def definitions(release: str) -> dict[str, Definition]:
             for entry in jar.namelist():
                 if entry.startswith("common/message/") and entry.endswith(".json"):
                     definition = _definition(jar.read(entry).decode("utf-8"))
-                    if definition is not None:
+                    if definition is not None and not _is_draft(release, definition):
                         found[definition.name] = definition
     assert len(found) > 150, f"only {len(found)} definitions in the jars of {release}"
     return found
@@ -80,8 +83,15 @@ def jars(release: str) -> list[Path]:
     return [*_definition_jars(release), *(_jar(*library) for library in LIBRARIES)]
 
 
+def _is_draft(release: str, definition: Definition) -> bool:
+    of, prefix = DRAFTS
+    is_stored = definition.json["type"] not in ("request", "response")
+    return release == of and is_stored and definition.name.startswith(prefix)
+
+
 def _definition_jars(release: str) -> list[Path]:
-    return [_jar("org.apache.kafka", artifact, release) for artifact in ARTIFACTS]
+    artifacts = ARTIFACTS if release == DRAFTS[0] else (*ARTIFACTS, SHARE_ARTIFACT)
+    return [_jar("org.apache.kafka", artifact, release) for artifact in artifacts]
 
 
 def rows_of(definition: Definition, version: int) -> list[Row]:
