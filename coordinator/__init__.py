@@ -1,7 +1,8 @@
 """Coordinator machines: consumer groups and transactions as values in, values out. See ARCHITECTURE.md.
 
 Nothing here knows tasks, sockets, clocks or files; `barnabas.server.coordinators.runtime` drives it. The shape of every
-machine is in `barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`.
+machine is in `barnabas.coordinator.machine`. Transactions have a face of their own, `barnabas.coordinator.txn`, and so
+has what becomes of records in share groups, `barnabas.coordinator.share`.
 
 Not obvious:
 

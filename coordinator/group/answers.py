@@ -1,4 +1,4 @@
-"""Answers of the classic group protocol and the errors in them, in one place.
+"""Answers of the classic group protocol, and the errors of the log in answers to all, in one place.
 
 Log errors do not reach group clients as they are: Apache Kafka maps them to what a client of the coordinator
 expects (`GroupMetadataManager.storeGroup`, `maybeConvertOffsetCommitError`).
@@ -37,6 +37,17 @@ def commit_write_error(code: ErrorCode) -> ErrorCode:
     if code in _TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return _COMMON.get(code, code)
+
+
+def write_error(code: ErrorCode) -> ErrorCode:
+    """What answers others when records could not be written: a heartbeat of the next generation, a share partition's
+    leader.
+    """
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return commit_write_error(code)
 
 
 def join_error(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:

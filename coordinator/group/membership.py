@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.coordinator.group import modern_classic
-from barnabas.coordinator.group.answers import join_error, sync_error
+from barnabas.coordinator.group.answers import join_error, sync_error, write_error
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.modern import ModernGroup, write_error
+from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.stored_modern import modern_record
 from barnabas.coordinator.machine import Decision, Now, Result, answer

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from barnabas.coordinator.commit_records import TopicPartition
-from barnabas.coordinator.group.answers import commit_write_error
+from barnabas.coordinator.group.answers import write_error
 from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
@@ -420,15 +420,6 @@ def _why_not_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
 def heartbeat_refusal(code: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
     """A heartbeat that was refused, by the machine or by the log."""
     return ConsumerGroupHeartbeatResponse(error_code=write_error(code), error_message=message)
-
-
-def write_error(code: ErrorCode) -> ErrorCode:
-    """What answers a member when the group's records could not be written."""
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return commit_write_error(code)
 
 
 def _partitions(topics: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Owned:

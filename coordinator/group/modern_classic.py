@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error
+from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error, write_error
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
 from barnabas.coordinator.group.member_step import MemberStep, PatternChange, replace_static
-from barnabas.coordinator.group.modern import ModernGroup, write_error
+from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.modern_state import ModernMember
 from barnabas.coordinator.group.reconcile import MemberState, Target
 from barnabas.coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record

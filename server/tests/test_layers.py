@@ -49,7 +49,7 @@ PUBLIC = {
         "varint",
     },
     "logdir": {"compaction", "dirs.survey", "files.cleaner_checkpoint", "files.memory_disk", "offline"},
-    "coordinator": {"txn"},
+    "coordinator": {"share", "txn"},
     "replication": {
         "messages.wire",
         "replica.fetcher",
