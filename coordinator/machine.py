@@ -11,8 +11,9 @@ An operation never blocks, reads no clock, opens nothing. It returns a `Result`;
    records or, if there are none, earlier ones. If that does not happen in time, or leadership is lost first, it calls
    `failed(code, True, now)` and carries on with that instead: the records may still become committed, so no hard state
    is taken back, but the clients must not believe it;
-5. calls `committed(now)` when the records are committed, after `held` and also when `failed(code, True, now)` was
-   called before, and carries on with what it returns. When leadership is lost first it is never called;
+5. calls `committed(now)` when the records are committed (or, if there are none, earlier ones), after `held` and also
+   when `failed(code, True, now)` was called before, and carries on with what it returns. When leadership is lost first
+   it is never called;
 6. carries out each of `effects`, at once: requests to the world outside, each of a type that says what comes back.
 
 *Hard* state is what the log must bring back. *Soft* state (waiting requests, due heartbeats, a rebalance that is
@@ -148,11 +149,13 @@ class Decision:
         self._if_failed.append(undo)
 
     def when_committed(self, act: Callable[[Decision, Now], None]) -> None:
-        """Call `act(decision, now)` when the records are committed."""
+        """Call `act(decision, now)` when the records, or if there are none all that was written so far, are
+        committed.
+        """
         self._when_committed.append(act)
 
     def result(self) -> Result:
-        if self.records or self._held:
+        if self.records or self._held or self._when_committed:
             committed = self._committed if self._when_committed else None
             return Result(self.records, self.replies, self._held, self._failed, committed, self.effects)
         return Result(replies=self.replies, effects=self.effects) if self.replies or self.effects else NOTHING

@@ -8,7 +8,9 @@ from barnabas.coordinator.machine import Deadlines
 
 
 class Due(Enum):
-    """What a deadline of a group is about: the first four of a classic one, the others of a next-generation one."""
+    """What a deadline of a group is about: the first four of a classic one, the last of a share group, the others of a
+    next-generation one.
+    """
 
     SESSION = "a member sent no heartbeat for its session time-out"
     PENDING = "a member id was assigned and no member joined with it"
@@ -18,6 +20,7 @@ class Due(Enum):
     REVOKE = "a member did not revoke its partitions within its rebalance time-out"
     REJOIN = "a classic member of a next-generation group did not join again"
     RESYNC = "a classic member of a next-generation group did not ask for its assignment"
+    SHARE_HEARTBEAT = "a member of a share group sent no heartbeat for its session time-out"
 
 
 GroupDeadlines = Deadlines[tuple[str, Due, str]]

@@ -37,13 +37,6 @@ log = logging.getLogger("barnabas.groups")
 
 RESOLVE_AGAIN_MS: Final = 10_000
 """Topics of a group's patterns are looked up no more often than that."""
-SETTLING_HEARTBEAT_MS: Final = 250
-"""How soon after a new target its members are asked for their next heartbeat; later it is longer by and by."""
-SETTLING_PART: Final = 4
-"""Namely this part of the target's age, so that a group is as it usually is after 20 s: 17 heartbeats instead of 4."""
-SETTLING_MEMBER_MS: Final = 1
-"""And for each member: a group sends no more than 1,000 heartbeats per second because of it."""
-
 InvalidPattern = Callable[[str], str | None]
 """Why a pattern cannot be used; None if it can."""
 
@@ -179,10 +172,8 @@ class MemberStep:
     def target(self, now: Now) -> Target:
         """The target to go for: a new one if the group has moved on, and the last one is old enough."""
         group = self.group
-        interval_ms = group.context.settings(group.group_id).assignment_interval_ms
-        if group.target_epoch >= self.epoch or (
-            group.assigned_at_ms != 0 and interval_ms != 0 and now.wall_ms < group.assigned_at_ms + interval_ms
-        ):
+        settings = group.context.settings(group.group_id)
+        if group.target_epoch >= self.epoch or not settings.may_assign(group.assigned_at_ms, now.wall_ms):
             return Target(group.target_epoch, group.target_of(self.after))
         members = {**group.members, self.after.member_id: self.after}
         replaced = group.static_member(self.after.instance_id)
@@ -197,26 +188,11 @@ class MemberStep:
         return Target(self.epoch, assigned[self.after.member_id])
 
     def heartbeat_interval_ms(self, target: Target, now: Now) -> int:
-        """When the member should be heard of again. Follows `target`.
-
-        Members cannot be called: a group settles as fast as they ask. So it is soon while the group has changed lately,
-        as those who have partitions to revoke do not know it, and those who wait for them do not know when they are
-        free; or when the next target may be made. Clients keep to what the last answer said. Apache Kafka always says
-        the group's usual interval.
-        """
+        """When the member should be heard of again. Follows `target`."""
         group = self.group
+        age_ms = now.wall_ms - group.assigned_at_ms if target.epoch == group.target_epoch else 0
         settings = group.context.settings(group.group_id)
-        usual_ms = settings.heartbeat_interval_ms
-        is_new = target.epoch != group.target_epoch
-        age_ms = 0 if is_new else now.wall_ms - group.assigned_at_ms
-        if age_ms < 0:  # the clock was set back
-            return usual_ms
-        if target.epoch < self.epoch:
-            wait_ms = settings.assignment_interval_ms - age_ms
-        else:
-            floor_ms = max(SETTLING_HEARTBEAT_MS, SETTLING_MEMBER_MS * len(group.members))
-            wait_ms = max(floor_ms, age_ms // SETTLING_PART)
-        return min(max(wait_ms, 1), usual_ms)
+        return settings.next_heartbeat_ms(age_ms, target.epoch < self.epoch, len(group.members))
 
     def _assign(self, members: Mapping[str, ModernMember]) -> Mapping[str, Mapping[TopicId, frozenset[int]]]:
         group, topics = self.group, self.group.context.topics

@@ -34,6 +34,7 @@ from barnabas.coordinator.group.stored_modern import (
     TargetEpoch,
     TargetMember,
 )
+from barnabas.coordinator.group.topics import TopicLooks
 
 log = logging.getLogger("barnabas.groups")
 
@@ -111,8 +112,7 @@ class ModernState:
         # Soft.
         self.rebalances: Rebalances = Counter()
         self.seen_topics = -1
-        self._must_look = True
-        self._looked_at = 0
+        self._looks = TopicLooks()
 
     def __repr__(self) -> str:
         return f"<{self.group_id!r} {self.state.value}, epoch {self.epoch}, {len(self.members)} members>"
@@ -288,19 +288,16 @@ class ModernState:
 
     @property
     def must_look_at_topics(self) -> bool:
-        """Whether a subscribed topic may look different; also when the epoch that followed from it was not written."""
-        return self._must_look or self.epoch < self._looked_at
+        """Whether a subscribed topic may look different."""
+        return self._looks.is_due(self.epoch)
 
     def looked_at_topics(self, epoch: int) -> None:
         """The topics as they are now led to this epoch of the group."""
-        self._must_look = False
-        self._looked_at = epoch
+        self._looks.done(epoch)
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Topics came, went or look different."""
-        subscribed = self.subscribed
-        if any(name in subscribed for name in names):
-            self._must_look = True
+        self._looks.changed(names, self.subscribed)
 
     # -- the end ----------------------------------------------------------------------------------
 

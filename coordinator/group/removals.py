@@ -40,6 +40,10 @@ class Removals:
         """DeleteGroups, for one group. Answers an `ErrorCode`. Several results, to be handled in order, when it has
         many offsets.
         """
+        shares = self._store.shares
+        if shares is not None and group_id in shares.groups:
+            yield shares.delete_group(group_id, token)
+            return
         group = self._store.groups.get(group_id)
         if group is None or group_id in self._store.foreign:
             yield answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -82,6 +86,8 @@ class Removals:
             gone = [partition for partition in group.offsets.touched() if partition[0] in topics]
             if gone:
                 yield from self._remove_offsets(group, gone, now)
+        if self._store.shares is not None:
+            yield from self._store.shares.topics_deleted(topics)
 
     def _remove_offsets(self, group: Group, gone: list[TopicPartition], now: Now) -> Iterator[Result]:
         for start in range(0, len(gone), _REMOVALS_PER_BATCH):

@@ -16,15 +16,18 @@ return nothing that may still be lost.
     offset_operations.py      committed offsets
     removals.py               how offsets and groups end
     views.py                  what administrators are shown
+    share/groups.py           share groups, if they are served (`GroupShard.shares`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.consumer_membership import ConsumerMembership
 from barnabas.coordinator.group.context import SettingsOf
+from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.membership import Membership
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.modern_state import MEMBER_DUES
@@ -36,6 +39,9 @@ from barnabas.coordinator.group.views import GroupViews
 from barnabas.coordinator.machine import FAILED_AGAIN_S, NOTHING, Decision, Now, Result, StepFailed
 from barnabas.kproto import ErrorCode
 
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.share.config import ShareGroupConfig
+
 
 class GroupShard:
     """See the module. What is hard and what is soft: `barnabas.coordinator.group.store`.
@@ -46,11 +52,21 @@ class GroupShard:
     `consumer_heartbeat`, `patterns_resolved`; of `OffsetOperations` `commit`, `commit_in_transaction`, `fetch`,
     `with_offsets`, `check_fetch`, `delete_offsets`; of `Removals` `delete_group`; of `GroupViews` `describe`,
     `consumer_describe`, `listed`, `looked_through`.
+
+    share_config: None if share groups are not served; share_settings_of: the settings that one has of its own. shares:
+    what is asked about them.
     """
 
-    def __init__(self, config: GroupConfig, settings_of: SettingsOf | None = None) -> None:
-        store = self.store = GroupStore(config, settings_of)
+    def __init__(
+        self,
+        config: GroupConfig,
+        settings_of: SettingsOf | None = None,
+        share_config: ShareGroupConfig | None = None,
+        share_settings_of: SettingsOf | None = None,
+    ) -> None:
+        store = self.store = GroupStore(config, settings_of, share_config, share_settings_of)
         self.groups = store.groups
+        self.shares = store.shares
         self.replay = store.replay
         self.replay_decided = store.replay_decided
         self.replay_end_of_transaction = store.replay_end_of_transaction
@@ -124,6 +140,8 @@ class GroupShard:
         if due is None:
             return NOTHING
         group_id, what, member_id = due
+        if what is Due.SHARE_HEARTBEAT:
+            return self._expire_share(due, now)
         group = store.groups.get(group_id)
         if group is None:
             return NOTHING
@@ -136,3 +154,12 @@ class GroupShard:
             store.deadlines.set(due, now.seconds + FAILED_AGAIN_S)
             group.send_away(ErrorCode.NOT_COORDINATOR, out)
             raise StepFailed(due, Result(replies=out.replies)) from error
+
+    def _expire_share(self, due: tuple[str, Due, str], now: Now) -> Result:
+        if self.shares is None:
+            return NOTHING
+        try:
+            return self.shares.expire(due[0], due[2])
+        except Exception as error:
+            self.store.deadlines.set(due, now.seconds + FAILED_AGAIN_S)
+            raise StepFailed(due, NOTHING) from error

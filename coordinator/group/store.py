@@ -5,8 +5,9 @@ A group is classic until a record of a next-generation group comes, and such a g
 the two kinds take each other's place in one batch of records, and the committed offsets go along. A classic group that
 is only made of offsets stands in for any other.
 
-Share and streams groups are not served here; their records stay in the log and are not decoded, except to know that
-there is such a group: no other group may then use its id.
+Streams groups are not served here; their records stay in the log and are not decoded, except to know that there is such
+a group: no other group may then use its id. The same holds for share groups, unless they are asked for: then they are
+`shares`, which is beside the others, as it shares nothing with them but the log, the timers and the topics.
 
 `committed_to` is the high watermark of the partition: what lies behind it may still be lost.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
@@ -30,6 +31,10 @@ from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
 from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
 
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.share.config import ShareGroupConfig
+    from barnabas.coordinator.group.share.groups import ShareGroups
+
 log = logging.getLogger("barnabas.groups")
 
 Group = ClassicGroup | ModernGroup
@@ -41,15 +46,27 @@ _STREAMS_GROUP: Final = 17
 
 class GroupStore:
     """See the module. Hard: `stored` of classic groups, the attributes of next-generation ones, `offsets` of both,
-    `foreign`: ids of groups of other kinds. Soft: the rest. `groups` and `foreign` are changed, never replaced.
+    `foreign`: ids of groups of other kinds, `shares`. Soft: the rest. `groups` and `foreign` are changed, never
+    replaced.
     """
 
-    def __init__(self, config: GroupConfig, settings_of: SettingsOf | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        settings_of: SettingsOf | None = None,
+        share_config: ShareGroupConfig | None = None,
+        share_settings_of: SettingsOf | None = None,
+    ) -> None:
         self.groups: dict[str, Group] = {}
         self.foreign: set[str] = set()
         self.deadlines: GroupDeadlines = Deadlines()
         self.context = GroupContext(config, self.deadlines, settings_of)
         self._open_transactions: dict[int, set[str]] = {}
+        self.shares: ShareGroups | None = None
+        if share_config is not None:
+            from barnabas.coordinator.group.share.groups import ShareGroups
+
+            self.shares = ShareGroups(self.context, share_config, self._is_no_share_group, share_settings_of)
 
     def set_config(self, config: GroupConfig) -> None:
         """New settings; they hold from the next decision on."""
@@ -66,6 +83,8 @@ class GroupStore:
         for group in self.groups.values():
             if isinstance(group, ModernGroup):
                 group.topics_changed(changed)
+        if self.shares is not None:
+            self.shares.topics_changed(changed)
 
     def classic_group(self, group_id: str) -> ClassicGroup:
         """The classic group of that id, made if there is none; it takes the place of another kind."""
@@ -101,6 +120,10 @@ class GroupStore:
             modern = parse_modern(key, value)
             if modern is not None:
                 self._replay_modern(modern)
+                return
+            share_id = None if self.shares is None else self.shares.replay_own(key, value)
+            if share_id is not None:
+                self._note_share(share_id)
             else:
                 self._note_foreign(key, value is not None)
 
@@ -164,6 +187,17 @@ class GroupStore:
                     group.group_id, self.context.config, self.deadlines, group.offsets
                 )
 
+    def _note_share(self, group_id: str) -> None:
+        assert self.shares is not None
+        if group_id in self.shares.groups:
+            self.foreign.add(group_id)
+        else:
+            self.foreign.discard(group_id)
+
+    def _is_no_share_group(self, group_id: str) -> bool:
+        assert self.shares is not None
+        return group_id in self.groups or (group_id in self.foreign and group_id not in self.shares.groups)
+
     def _note_foreign(self, key: bytes | memoryview, is_there: bool) -> None:
         if len(key) < _KIND.size:
             return
@@ -204,6 +238,8 @@ class GroupStore:
         none of the others from being served.
         """
         out = Decision()
+        if self.shares is not None:
+            self.shares.loaded(now)
         for group in list(self.groups.values()):
             group.rebalances.clear()  # they were before
             try:

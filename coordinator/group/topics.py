@@ -8,7 +8,7 @@ Topic ids are 16 bytes. Source: `Utils.computeTopicHash`, `computeGroupHash` of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -52,6 +52,34 @@ class Topics:
 
 
 NO_TOPICS = Topics(0, {})
+
+
+class TopicLooks:
+    """Whether a group has to see how its topics look now, as its epoch rises when they look different. Soft: a new
+    group, and one that was just loaded, must look.
+    """
+
+    __slots__ = ("_looked_at", "_must_look")
+
+    def __init__(self) -> None:
+        self._must_look = True
+        self._looked_at = 0
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether a topic may look different; also when the epoch that followed from it was not written. epoch: of the
+        group.
+        """
+        return self._must_look or epoch < self._looked_at
+
+    def done(self, epoch: int) -> None:
+        """The topics as they are now led to this epoch of the group."""
+        self._must_look = False
+        self._looked_at = epoch
+
+    def changed(self, names: Collection[str], subscribed: Collection[str]) -> None:
+        """These topics of the cluster came, went or look different."""
+        if any(name in subscribed for name in names):
+            self._must_look = True
 
 
 def topic_hash(topic: Topic) -> int:

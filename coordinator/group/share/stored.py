@@ -1,0 +1,276 @@
+"""Records of share groups in `__consumer_offsets` ↔ values.
+
+A key starts with an int16, the type of the record; all values are of version 0. A null value is a tombstone.
+
+- 10, `group, member` → the member's metadata: a part of what members of consumer groups say of themselves.
+- 11, `group` → the group's epoch, and a hash of what its topics look like.
+- 12, `group` → the epoch of the present target, and when it was made.
+- 13, `group, member` → the member's part of it.
+- 14, `group, member` → the member's epoch, the one before, and what it has. Its state is always 0.
+- 15, `group` → which partitions the share coordinator is being told of, knows, or is to forget.
+
+Topic ids are 16 bytes, times milliseconds since the epoch. Source: the `ShareGroup…Key/Value.json` of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from struct import Struct
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.stored_modern import (
+    GroupEpoch,
+    Member,
+    MemberMetadata,
+    TargetEpoch,
+    TargetMember,
+)
+from barnabas.coordinator.machine import Record
+from barnabas.kproto import DecodeError, Message
+from barnabas.kproto.stored import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+    decode_versioned,
+    encode_versioned,
+)
+
+_INT16 = Struct(">h")
+_MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _STANDING, _PARTITIONS = 10, 11, 12, 13, 14, 15
+
+Partitions = Mapping[TopicId, frozenset[int]]
+
+
+class ShareStanding(NamedTuple):
+    """Where a member stands. `previous_epoch`: one that did not get the last answer sends it."""
+
+    epoch: int
+    previous_epoch: int
+    assigned: Partitions
+
+
+class MemberStanding(NamedTuple):
+    """`standing` None: the member is gone."""
+
+    group_id: str
+    member_id: str
+    standing: ShareStanding | None
+
+
+class NamedPartitions(NamedTuple):
+    """Partitions of a topic; its name is kept as the topic may be gone when it is looked for."""
+
+    topic_name: str
+    partitions: frozenset[int]
+
+
+class InitializedPartitions(NamedTuple):
+    """By topic: what the share coordinator is being told of, what it knows, and the names of topics that it is to
+    forget.
+    """
+
+    initializing: Mapping[TopicId, NamedPartitions] = MappingProxyType({})
+    initialized: Mapping[TopicId, NamedPartitions] = MappingProxyType({})
+    deleting: Mapping[TopicId, str] = MappingProxyType({})
+
+
+class StatePartitions(NamedTuple):
+    """`partitions` None: the group was removed."""
+
+    group_id: str
+    partitions: InitializedPartitions | None
+
+
+ShareRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | StatePartitions
+
+
+def is_tombstone(record: ShareRecord) -> bool:
+    if isinstance(record, GroupEpoch | TargetEpoch):
+        return record.epoch is None
+    return record[-1] is None
+
+
+def share_record(what: ShareRecord) -> Record:
+    """The record that says it."""
+    key, value = _messages(what)
+    return Record(
+        encode_versioned(key, key.__description__.versions[0]), None if value is None else encode_versioned(value, 0)
+    )
+
+
+def _messages(what: ShareRecord) -> tuple[Message, Message | None]:
+    value: Message | None = None
+    if isinstance(what, GroupEpoch):
+        if what.epoch is not None:
+            value = ShareGroupMetadataValue(epoch=what.epoch, metadata_hash=what.metadata_hash)
+        return ShareGroupMetadataKey(group_id=what.group_id), value
+    if isinstance(what, TargetEpoch):
+        if what.epoch is not None:
+            value = ShareGroupTargetAssignmentMetadataValue(
+                assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
+            )
+        return ShareGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+    if isinstance(what, StatePartitions):
+        if what.partitions is not None:
+            value = _partitions_value(what.partitions)
+        return ShareGroupStatePartitionMetadataKey(group_id=what.group_id), value
+    group_id, member_id, _ = what
+    if isinstance(what, Member):
+        if what.metadata is not None:
+            value = ShareGroupMemberMetadataValue(
+                rack_id=what.metadata.rack_id,
+                client_id=what.metadata.client_id,
+                client_host=what.metadata.client_host,
+                subscribed_topic_names=sorted(what.metadata.topic_names),
+            )
+        return ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value
+    if isinstance(what, TargetMember):
+        if what.partitions is not None:
+            value = ShareGroupTargetAssignmentMemberValue(
+                topic_partitions=[
+                    ShareGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic, partitions=sorted(partitions))
+                    for topic, partitions in what.partitions.items()
+                ]
+            )
+        return ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
+    if what.standing is not None:
+        value = ShareGroupCurrentMemberAssignmentValue(
+            member_epoch=what.standing.epoch,
+            previous_member_epoch=what.standing.previous_epoch,
+            assigned_partitions=[
+                ShareGroupCurrentMemberAssignmentValue.TopicPartitions(topic_id=topic, partitions=sorted(partitions))
+                for topic, partitions in what.standing.assigned.items()
+            ],
+        )
+    return ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value
+
+
+_Info = ShareGroupStatePartitionMetadataValue.TopicPartitionsInfo
+
+
+def _partitions_value(partitions: InitializedPartitions) -> Message:
+    def infos(topics: Mapping[TopicId, NamedPartitions]) -> list[_Info]:
+        return [
+            _Info(topic_id=topic, topic_name=named.topic_name, partitions=sorted(named.partitions))
+            for topic, named in topics.items()
+        ]
+
+    return ShareGroupStatePartitionMetadataValue(
+        initializing_topics=infos(partitions.initializing),
+        initialized_topics=infos(partitions.initialized),
+        deleting_topics=[
+            ShareGroupStatePartitionMetadataValue.TopicInfo(topic_id=topic, topic_name=name)
+            for topic, name in partitions.deleting.items()
+        ],
+    )
+
+
+def parse_share_group(key: bytes | memoryview, value: bytes | memoryview | None) -> ShareRecord | None:
+    """The meaning of one record; None if it is of another kind. Raises `barnabas.kproto.DecodeError` on what cannot be
+    read.
+    """
+    if len(key) < 2:
+        raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
+    reader = _READERS.get(_INT16.unpack_from(key)[0])
+    return None if reader is None else reader(key, value)
+
+
+Bytes = bytes | memoryview
+
+
+def _member(key: Bytes, value: Bytes | None) -> Member:
+    of = decode_versioned(ShareGroupMemberMetadataKey, key)[1]
+    if value is None:
+        return Member(of.group_id, of.member_id, None)
+    decoded = decode_versioned(ShareGroupMemberMetadataValue, value)[1]
+    names = frozenset(decoded.subscribed_topic_names)
+    return Member(
+        of.group_id,
+        of.member_id,
+        MemberMetadata(None, decoded.rack_id, decoded.client_id, decoded.client_host, names, None, -1, None),
+    )
+
+
+def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
+    group_id = decode_versioned(ShareGroupMetadataKey, key)[1].group_id
+    if value is None:
+        return GroupEpoch(group_id, None)
+    decoded = decode_versioned(ShareGroupMetadataValue, value)[1]
+    return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
+
+
+def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
+    group_id = decode_versioned(ShareGroupTargetAssignmentMetadataKey, key)[1].group_id
+    if value is None:
+        return TargetEpoch(group_id, None)
+    decoded = decode_versioned(ShareGroupTargetAssignmentMetadataValue, value)[1]
+    return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
+
+
+def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
+    of = decode_versioned(ShareGroupTargetAssignmentMemberKey, key)[1]
+    if value is None:
+        return TargetMember(of.group_id, of.member_id, None)
+    decoded = decode_versioned(ShareGroupTargetAssignmentMemberValue, value)[1]
+    return TargetMember(of.group_id, of.member_id, _by_topic(decoded.topic_partitions))
+
+
+def _standing(key: Bytes, value: Bytes | None) -> MemberStanding:
+    of = decode_versioned(ShareGroupCurrentMemberAssignmentKey, key)[1]
+    if value is None:
+        return MemberStanding(of.group_id, of.member_id, None)
+    decoded = decode_versioned(ShareGroupCurrentMemberAssignmentValue, value)[1]
+    assigned = _by_topic(decoded.assigned_partitions)
+    return MemberStanding(
+        of.group_id, of.member_id, ShareStanding(decoded.member_epoch, decoded.previous_member_epoch, assigned)
+    )
+
+
+def _by_topic(
+    topics: Iterable[
+        ShareGroupTargetAssignmentMemberValue.TopicPartition | ShareGroupCurrentMemberAssignmentValue.TopicPartitions
+    ],
+) -> dict[TopicId, frozenset[int]]:
+    return {topic.topic_id: frozenset(topic.partitions) for topic in topics}
+
+
+def _partitions(key: Bytes, value: Bytes | None) -> StatePartitions:
+    group_id = decode_versioned(ShareGroupStatePartitionMetadataKey, key)[1].group_id
+    if value is None:
+        return StatePartitions(group_id, None)
+    decoded = decode_versioned(ShareGroupStatePartitionMetadataValue, value)[1]
+
+    def named(infos: Iterable[_Info]) -> dict[TopicId, NamedPartitions]:
+        return {info.topic_id: NamedPartitions(info.topic_name, frozenset(info.partitions)) for info in infos}
+
+    return StatePartitions(
+        group_id,
+        InitializedPartitions(
+            named(decoded.initializing_topics),
+            named(decoded.initialized_topics),
+            {info.topic_id: info.topic_name for info in decoded.deleting_topics},
+        ),
+    )
+
+
+_READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ShareRecord]]] = MappingProxyType(
+    {
+        _MEMBER: _member,
+        _GROUP: _group,
+        _TARGET: _target,
+        _TARGET_MEMBER: _target_member,
+        _STANDING: _standing,
+        _PARTITIONS: _partitions,
+    }
+)
