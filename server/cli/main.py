@@ -393,8 +393,8 @@ def _run(
     control: ListenAddress | None = None,
     announce_console: Callable[[str], None] = lambda url: None,
 ) -> int:
-    """Run a broker, with these topics, to its end. announce: called with its addresses when it serves; announce_console:
-    with that of its console.
+    """Run a broker, with these topics, to its end. announce: called with its addresses when it serves;
+    announce_console: with that of its console.
     """
     import gc
     import logging

@@ -180,9 +180,9 @@ _END = _End()
 class Connection:
     """See the module. `listener`: the listener's name; `client_host`: address without port; `client_port`: the port, 0
     where there is none; `out`: parts to send, oldest first; `has_request`: a request has arrived (or what may be one)
-    and is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read before;
-    `login_deadline`: when the peer must have authenticated, in the transport's time; `permissions`: what the peer may
-    do, if that was determined, and no ACL has changed since.
+    and is not taken up, since the turn was over or the connection is blocked; `muted_until`: 0, or it is not read
+    before; `login_deadline`: when the peer must have authenticated, in the transport's time; `permissions`: what the
+    peer may do, if that was determined, and no ACL has changed since.
     """
 
     __slots__ = (

@@ -15,7 +15,7 @@ from barnabas.server.testing import connected
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 from barnabas.server.tests.control.kit import controlled_broker
 
-SERVED = [api.key for api in APIS if api.is_served(clustered=False)]
+SERVED = [api.key for api in APIS if api.is_served(clustered=False, telemetry=False)]
 
 
 async def test_a_fault_from_its_beginning_to_its_end() -> None:

@@ -22,6 +22,7 @@ from barnabas.server.tests.apis.test_every_version import (
     build,
     codes,
     prepare,
+    settings_for,
 )
 
 E = ErrorCode
@@ -45,7 +46,7 @@ def asked(key: ApiKey, world: World, version: int) -> Any:
 
 @pytest.mark.parametrize(("key", "version"), ASKED, ids=[f"{key.name}-{version}" for key, version in ASKED])
 async def test_it_fails_and_is_served_again(key: ApiKey, version: int, autojump_clock: trio.abc.Clock) -> None:
-    async with embedded_broker(may_fail=True) as broker, connected(broker) as client:
+    async with embedded_broker(may_fail=True, **settings_for(key)) as broker, connected(broker) as client:
         world = await prepare(client, await topic(broker), broker.services.config.broker_id, key)
         request = asked(key, world, version)
         rule = broker.faults.add(Fault(frozenset((key,)), act=Act.ERROR, error=CODE, times=1))
@@ -60,7 +61,7 @@ async def test_it_fails_and_is_served_again(key: ApiKey, version: int, autojump_
 @pytest.mark.parametrize(("key", "version"), PAIRS, ids=[f"{key.name}-{version}" for key, version in PAIRS])
 async def test_what_a_request_names(key: ApiKey, version: int, autojump_clock: trio.abc.Clock) -> None:
     """The topic, the group or the transactional id of a request is found in it, and only what is said of its API."""
-    async with embedded_broker(may_fail=True) as broker, connected(broker) as client:
+    async with embedded_broker(may_fail=True, **settings_for(key)) as broker, connected(broker) as client:
         world = await prepare(client, await topic(broker), broker.services.config.broker_id, key)
         values = REQUESTS[key](world, version)
         request = asked(key, world, version)
