@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from barnabas.child import BrokerError
+    from barnabas.clock import Snapshot
     from barnabas.cluster import Cluster
     from barnabas.faults import Fault
     from barnabas.process import Broker
     from barnabas.topics import Record
 
-__all__ = ["Broker", "BrokerError", "Cluster", "Fault", "Record", "main"]
+__all__ = ["Broker", "BrokerError", "Cluster", "Fault", "Record", "Snapshot", "main"]
 
 if not path.isdir(path.join(__path__[0], "server")):  # a checkout by a Git without symbolic links: they stand beside us
     __path__.append(path.dirname(__path__[0]))
@@ -46,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from barnabas import topics
 
         return topics.Record
+    if name == "Snapshot":
+        from barnabas import clock
+
+        return clock.Snapshot
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

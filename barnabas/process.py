@@ -12,6 +12,7 @@ the `Broker` lives: it stays ours while the broker is down, and no client's outg
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
 
 if TYPE_CHECKING:
+    from barnabas.clock import Clock, Snapshot
+    from barnabas.control import Control
     from barnabas.faults import Faults
     from barnabas.server.network.blocking_client import BlockingClient
     from barnabas.server.security.client_access import ClientAccess
@@ -32,6 +35,8 @@ SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ADMINISTRATOR, ADMINISTRATOR_PASSWORD = "admin", "admin-secret"
 USERS = {"alice": "alice-secret"}
 STOP_S = 10.0
+SNAPSHOTS_SUFFIX = ".barnabas-snapshots"
+"""Of the directory beside the data: `barnabas.server.storage.snapshots`."""
 
 
 def __tracebackhide__(excinfo: Any) -> bool:
@@ -140,11 +145,23 @@ class Broker:
     def faults(self) -> Faults:
         """What goes wrong on purpose: `with broker.faults.produce(topic="t", error="NOT_LEADER_OR_FOLLOWER"): …`."""
         if self._faults is None:
-            from barnabas.control import Control
             from barnabas.faults import Faults
 
-            self._faults = Faults(Control(lambda: self.control_url))
+            self._faults = Faults(self._control)
         return self._faults
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is for the broker: `broker.clock.advance("7d")`."""
+        from barnabas.clock import Clock
+
+        return Clock(self._control)
+
+    @property
+    def _control(self) -> Control:
+        from barnabas.control import Control
+
+        return Control(lambda: self.control_url)
 
     @property
     def topics(self) -> Topics:
@@ -220,6 +237,8 @@ class Broker:
                 self._reserved = None
             if self._home is not None:
                 self._home.remove()
+                if self._data is not None:  # they lie beside it
+                    shutil.rmtree(f"{self._data}{SNAPSHOTS_SUFFIX}", ignore_errors=True)
             self._home = self._child = None
 
     def __enter__(self) -> Self:
@@ -267,6 +286,28 @@ class Broker:
         """
         self._ask(lambda admin, client: admin.reset(client))
 
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Remember what is in the broker now, for `restore`: in milliseconds, and nobody is disturbed. Raises
+        BrokerError.
+        """
+        from barnabas.clock import Snapshot
+
+        return Snapshot(self._control.ask("POST", "/v1/snapshots")["id"])
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Give the broker what was in it at a snapshot, as often as is wanted; returns when clients are answered. All
+        connections are closed, as by a restart. Raises ValueError if it has no such snapshot, BrokerError.
+        """
+        self._control.ask("POST", f"/v1/snapshots/{snapshot.id}/restore")
+
+    def forget(self, snapshot: Snapshot) -> None:
+        """Remove a snapshot. All are removed when the broker is closed. Raises ValueError if it has none of that id."""
+        self._control.ask("DELETE", f"/v1/snapshots/{snapshot.id}")
+
+    # -- pieces ------------------------------------------------------------------------------------------------------
+
     def _ask(self, act: Callable[[ModuleType, BlockingClient], None]) -> None:
         """`act(blocking_admin, client)`; what the broker refuses is a BrokerError."""
         from barnabas.server.network import blocking_admin
@@ -283,8 +324,6 @@ class Broker:
                 act(blocking_admin, client)
         except (blocking_admin.Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None
-
-    # -- pieces ------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> Child:
         """The directory for the log and for temporary data, the port, the process that is to be."""

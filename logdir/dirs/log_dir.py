@@ -238,18 +238,25 @@ class LogDir:
 
     # ---- closing
 
+    def save(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write all that a clean stop writes, but the clean-shutdown mark; the logs stay open. A copy of the directory
+        with the mark, made before anything else is done here, is one of a broker that was stopped. Raises
+        `StorageError`, OSError.
+        """
+        checkpoints = self.checkpoints
+        make_safe(self.disk, self.path, [opened for _, opened in self._state.all_logs() if opened.needs_close])
+        ends, starts = checkpoints.recovery_points(), checkpoints.log_starts()
+        for offsets in (ends, starts, checkpoints.high_watermarks(high_watermarks)):
+            tried(partial(checkpoints.write, offsets))
+
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, mark: bool = True) -> None:
         """Make everything safe, leave the clean-shutdown mark (or not), unlock. After a failure only unlock.
 
         Raises `StorageError` if something could not be made safe; the directory is released all the same.
         """
-        state, checkpoints = self._state, self.checkpoints
         try:
-            if state.failure is None:
-                make_safe(self.disk, self.path, [opened for _, opened in state.all_logs() if opened.needs_close])
-                ends, starts = checkpoints.recovery_points(), checkpoints.log_starts()
-                for offsets in (ends, starts, checkpoints.high_watermarks(high_watermarks or {})):
-                    tried(partial(checkpoints.write, offsets))
+            if self.failure is None:
+                self.save(high_watermarks or {})
                 if mark:
                     content = layout.encode_clean_shutdown()
                     tried(partial(replace_file, self.disk, self.path, layout.CLEAN_SHUTDOWN, content))

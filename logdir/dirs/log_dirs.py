@@ -448,6 +448,20 @@ class LogDirs:
 
     # ---- closing
 
+    def save(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """See `LogDir.save`: for every directory. Raises `StorageError`, OSError; of a directory that is offline,
+        too.
+        """
+        for each in self.dirs:
+            if each.failure is not None:
+                raise each.failure
+            each.save(high_watermarks)
+
+    def abandon(self) -> None:
+        """Release every directory as it is, as the end of the process would: nothing is saved."""
+        for each in self.dirs:
+            each.go_offline()
+
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, mark: bool = True) -> None:
         """Close every directory; those that have failed, or all without `mark`, get no clean-shutdown mark. Raises the
         first `StorageError`, after the others are closed.

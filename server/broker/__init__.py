@@ -7,5 +7,7 @@ Not obvious:
 
 - Signals end a process through `barnabas.server.runtime.signals` until the broker handles them itself, then through
   `process`. A failure is one FATAL line, worded by `barnabas.server.runtime.wording`.
+- A broker under test (`barnabas dev --control`) has a clock that goes forwards in jumps, and begins a new life in the
+  same process when it is restored (`lives`).
 - After a bug that ends the broker its logs are still flushed and checkpointed, but not marked clean (`stopping`).
 """

@@ -56,7 +56,7 @@ from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.listener_changes import is_same, why_not_now, why_not_stored, with_listeners_of
 from barnabas.server.config.topics import LogConfigs
-from barnabas.server.network.listeners import bind_all, sweep_idle
+from barnabas.server.network.listeners import NOTHING_BOUND, Bound, bind_all, sweep_idle
 from barnabas.server.network.open_listeners import endpoints_of
 from barnabas.server.network.peers import Connect, tcp_connect
 from barnabas.server.network.stream_transport import StreamTransport
@@ -95,7 +95,8 @@ class Broker:
     offload: where blocking work goes. wall_clock: seconds since the epoch. rng: for ids that need not be secret.
     store: opens a session with the metadata store, instead of the one that the settings choose; the settings must
     have a `zookeeper.connect` if other brokers share it. connect: opens connections to other brokers. disk: the
-    operating system's files, or others for the logs. may_fail: `faults` can make requests fail.
+    operating system's files, or others for the logs. may_fail: `faults` can make requests fail. bound: sockets that
+    listen already, by the listener's address: they are taken over, or closed.
     """
 
     def __init__(
@@ -109,8 +110,9 @@ class Broker:
         connect: Connect = tcp_connect,
         disk: Disk | None = None,
         may_fail: bool = False,
+        bound: Bound = NOTHING_BOUND,
     ) -> None:
-        self._may_fail = may_fail
+        self._may_fail, self._bound = may_fail, bound
         self._config = self._static_config = config
         self._given_store = store
         self._connect = connect
@@ -121,6 +123,7 @@ class Broker:
         self._rng = rng or SystemRandom()
         self._stop_wanted = trio.Event()
         self._start_scope = trio.CancelScope()
+        self._life = trio.CancelScope()
         self._has_started = False
         self._hand_over_scope = trio.CancelScope()
         self._stopped = trio.Event()
@@ -190,6 +193,18 @@ class Broker:
         """Returns when `run` is done."""
         await self._stopped.wait()
 
+    async def abandon(self) -> None:
+        """End it at once, as the end of the process would: nothing more is answered or saved. Returns when `run` is
+        done, and its files and sockets are closed.
+        """
+        self._life.cancel()
+        await self._stopped.wait()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """`abandon` was called."""
+        return self._life.cancel_called
+
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The advertised listeners; empty until `run` has bound them."""
@@ -234,13 +249,14 @@ class Broker:
         """
         self._token = trio.lowlevel.current_trio_token()
         try:
-            if self._config.get_optional_str("metrics.listener") is None:
-                await self._run(self._disk, task_status)
-            else:
-                from barnabas.server.broker.measured import measured  # not loaded by others
+            with self._life:
+                if self._config.get_optional_str("metrics.listener") is None:
+                    await self._run(self._disk, task_status)
+                else:
+                    from barnabas.server.broker.measured import measured  # not loaded by others
 
-                async with measured(self._current_config, self._offload, self._disk) as (self._metrics, disk):
-                    await self._run(disk, task_status)
+                    async with measured(self._current_config, self._offload, self._disk) as (self._metrics, disk):
+                        await self._run(disk, task_status)
         finally:
             self._stopped.set()
         if self._failure is not None:
@@ -253,7 +269,7 @@ class Broker:
             try:
                 await self._run_on(dirs, task_status)
             except BaseException:
-                dirs.unlock()
+                dirs.abandon() if self.is_abandoned else dirs.unlock()
                 raise
         if early.cancelled_caught:
             task_status.started()
@@ -468,7 +484,8 @@ class Broker:
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> list[tuple[socket.socket, str]]:
-        listening = bind_all(self._config, may_fail=self._optional_listeners(), without=self._protection.without)
+        optional, bound = self._optional_listeners(), self._bound
+        listening = bind_all(self._config, may_fail=optional, without=self._protection.without, bound=bound)
         ports = {name: sock.getsockname()[1] for sock, name in listening}
         self._endpoints = endpoints_of(self._config, defaultdict(int, ports), ports)
         return listening

@@ -20,6 +20,7 @@ from barnabas.replication import TopicRequest, name_fault
 
 if TYPE_CHECKING:
     from barnabas.server.broker.broker import Broker
+    from barnabas.server.broker.lives import Lives
 
 VARIABLE: Final = "KAFKA_CREATE_TOPICS"
 TRIES: Final = 60
@@ -55,7 +56,7 @@ def topics_in(environ: Mapping[str, str]) -> list[TopicRequest]:
         raise ValueError(f"{VARIABLE}={text} is refused: {error}.") from None
 
 
-async def make_topics(broker: Broker, topics: Sequence[TopicRequest]) -> None:
+async def make_topics(broker: Broker | Lives, topics: Sequence[TopicRequest]) -> None:
     """Create those that do not exist; failures are logged. In a cluster up to `TRIES` attempts."""
     left = {topic.name: topic for topic in topics}
     for tries_left in reversed(range(TRIES if broker.config.is_clustered else 1)):

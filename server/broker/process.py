@@ -24,8 +24,10 @@ from barnabas.server.runtime.heap import TRIM_INTERVAL_S, Balloon, give_back, ke
 from barnabas.server.runtime.wording import causes, crash, in_words, system_says
 
 if TYPE_CHECKING:
+    from barnabas.server.broker.lives import Lives
     from barnabas.server.control.controlled import Controlled
     from barnabas.server.control.listener import ControlListener
+    from barnabas.server.runtime.virtual_clock import VirtualClock
     from barnabas.server.settings.endpoints import ListenAddress
 
 log = logging.getLogger("barnabas.broker")
@@ -71,7 +73,8 @@ def run(
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_S)
     try:
-        trio.run(_run_until_signal, config, ready, topics, control, console_ready)
+        clock = None if control is None else _virtual_clock()
+        trio.run(_run_until_signal, config, ready, topics, control, clock, console_ready, clock=clock)
     except Exception as error:
         _say_why(error)
         return 1
@@ -90,18 +93,34 @@ def _say_why(error: Exception) -> None:
     log.critical("%s", "; ".join(said))
 
 
-async def _give_back() -> None:
+def _virtual_clock() -> VirtualClock:
+    from barnabas.server.runtime.virtual_clock import VirtualClock
+
+    return VirtualClock()
+
+
+async def _give_back(clock: VirtualClock | None) -> None:
     balloon = Balloon()
     while True:
         before = time.process_time()
         await trio.sleep(TRIM_INTERVAL_S)
+        if clock is not None and clock.is_advancing:
+            continue  # no minute has passed
         used = time.process_time() - before
         give_back(used)
         for _ in balloon.adapt(used):
             await trio.lowlevel.checkpoint()
 
 
-def _controlled(broker: Broker) -> Controlled:
+def _made(config: BrokerConfig, clock: VirtualClock | None) -> Broker | Lives:
+    if clock is None:
+        return Broker(config)
+    from barnabas.server.broker.lives import Lives
+
+    return Lives(config, clock)
+
+
+def _controlled(broker: Lives) -> Controlled:
     from barnabas.server.control.controlled import Controlled
 
     return Controlled(broker, program.version())
@@ -121,10 +140,11 @@ async def _run_until_signal(
     ready: Ready,
     topics: Sequence[TopicRequest],
     control: ListenAddress | None,
+    clock: VirtualClock | None,
     console_ready: Callable[[str], None],
 ) -> None:
     listener = _listener(control)
-    broker = Broker(config) if listener is None else Broker(config, may_fail=True)
+    broker = _made(config, clock)
     failure: str | None = None
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -137,7 +157,7 @@ async def _run_until_signal(
                     again = True
 
             nursery.start_soon(wait_for_signal)
-            nursery.start_soon(_give_back)
+            nursery.start_soon(_give_back, clock)
             await nursery.start(broker.run)
             # Objects of the start live as long as the process: keep them out of garbage collections.
             gc.collect()
@@ -152,7 +172,7 @@ async def _run_until_signal(
                 else:
                     await make()
             if broker.is_open:
-                if listener is not None:
+                if listener is not None and not isinstance(broker, Broker):
                     serving = partial(listener.run, partial(_controlled, broker))
                     nursery.start_soon(attempt, log, "serving the control channel", serving)
                 url = None if listener is None else listener.url

@@ -44,7 +44,7 @@ async def close_logs(dirs: LogDirs, partitions: Partitions, offload: Offload, *,
     """
     with trio.CancelScope(shield=True):
         try:
-            await offload(partial(dirs.close, _high_watermarks(partitions)))
+            await offload(partial(dirs.close, high_watermarks(partitions)))
         except StorageError:  # logged
             if not failed:
                 raise
@@ -56,10 +56,11 @@ async def save_logs(dirs: LogDirs, partitions: Partitions, offload: Offload) -> 
     """
     with trio.CancelScope(shield=True):
         try:
-            await offload(partial(dirs.close, _high_watermarks(partitions), mark=False))
+            await offload(partial(dirs.close, high_watermarks(partitions), mark=False))
         except Exception as error:
             contain(log, "flushing the logs at the stop", error)
 
 
-def _high_watermarks(partitions: Partitions) -> Mapping[tuple[str, int], int]:
+def high_watermarks(partitions: Partitions) -> Mapping[tuple[str, int], int]:
+    """For the checkpoints, by topic and partition."""
     return {(each.topic, each.index): each.high_watermark for each in partitions}

@@ -315,10 +315,11 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
 
     temporary: str | None = None
     files: str | None = None
+    snapshots: str | None = None
     watch: ParentWatch | None = None
 
     def clean_up() -> None:
-        for directory in (temporary, files):
+        for directory in (temporary, files, snapshots):
             if directory is not None:
                 shutil.rmtree(directory, ignore_errors=True)
         if watch is not None:
@@ -351,6 +352,10 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             config = load_settings(None, None, [*settings, *listener, *chosen.set])
             topics = topics_of(chosen.topic)
             control = _control(chosen)
+            if control is not None and chosen.exit_with_parent is None:  # else the parent may start this again
+                from barnabas.server.storage.snapshots import directory_of
+
+                snapshots = directory_of(config.log_dir)
             set_up_log(chosen)
             if security is not None:
                 security.add_users(config)

@@ -101,6 +101,11 @@ class BrokerConfig(TypedValues):
         builder = ConfigBuilder(self.static, self._origins).dynamic(self.cluster_defaults, self.broker_overrides)
         return builder.broker_id(broker_id).build()
 
+    def with_static(self, key: str, text: str) -> BrokerConfig:
+        """The same settings but for one static value. Raises SettingsRefused."""
+        builder = ConfigBuilder({**self.static, key: text}, self._origins)
+        return builder.dynamic(self.cluster_defaults, self.broker_overrides).broker_id(self._generated_id).build()
+
     def for_listener(self, name: str) -> ListenerConfig:
         """Settings as the listener `name` (any case) sees them: `listener.name.<name>.<key>` beats `<key>`, in whatever
         layer either stands. Raises KeyError if there is no such listener.

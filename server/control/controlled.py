@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ControlledBroker(Protocol):
-    """`barnabas.server.broker.broker.Broker`, which serves."""
+    """`barnabas.server.broker.lives.Lives`, whose broker serves. Its docstrings hold here."""
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -25,6 +25,18 @@ class ControlledBroker(Protocol):
 
     @property
     def faults(self) -> FaultInjector: ...
+
+    def now_ms(self) -> int: ...
+
+    async def advance(self, seconds: float) -> None: ...
+
+    async def snapshot(self) -> str: ...
+
+    def snapshots(self) -> list[str]: ...
+
+    async def restore(self, name: str) -> None: ...
+
+    async def remove_snapshot(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.server.control import broker_routes, fault_routes
+from barnabas.server.control import broker_routes, clock_routes, fault_routes, snapshot_routes
 from barnabas.server.control.routing import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *broker_routes.ROUTES,
+    *clock_routes.ROUTES,
     *fault_routes.ROUTES,
+    *snapshot_routes.ROUTES,
 )

@@ -7,8 +7,9 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -35,6 +36,11 @@ _ADVICE = {
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+Bound = Mapping[ListenAddress, Sequence[socket.socket]]
+"""Sockets that listen, by the address that a listener has in the settings."""
+NOTHING_BOUND: Final[Bound] = MappingProxyType({})
 
 
 class CannotListen(Exception):
@@ -107,18 +113,25 @@ def bind_listener(config: BrokerConfig, address: ListenAddress) -> list[socket.s
 
 
 def bind_all(
-    config: BrokerConfig, *, may_fail: Collection[str] = (), without: Collection[str] = ()
+    config: BrokerConfig,
+    *,
+    may_fail: Collection[str] = (),
+    without: Collection[str] = (),
+    bound: Bound = NOTHING_BOUND,
 ) -> list[tuple[socket.socket, str]]:
     """Sockets for each of `listeners`, with the listener's name. may_fail: listeners whose problems are logged, and the
-    broker starts without them. without: leave these out. Raises CannotListen, and leaves none open then.
+    broker starts without them. without: leave these out. bound: those that listen already; what is not taken is closed.
+    Raises CannotListen, and leaves none open then.
     """
     listening: list[tuple[socket.socket, str]] = []
+    left = dict(bound)
     try:
         for address in config.listeners:
             if address.name in without:
                 continue
             try:
-                listening += [(sock, address.name) for sock in bind_listener(config, address)]
+                sockets = left.pop(address, None) or bind_listener(config, address)
+                listening += [(sock, address.name) for sock in sockets]
             except CannotListen as error:
                 if address.name not in may_fail:
                     raise
@@ -127,6 +140,10 @@ def bind_all(
         for sock, _ in listening:
             sock.close()
         raise
+    finally:
+        for sockets in left.values():
+            for sock in sockets:
+                sock.close()
     warn_of_open(config, listening)
     return listening
 

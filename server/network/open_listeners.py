@@ -29,7 +29,7 @@ from barnabas.server.config.problems import SettingsRefused, refusal
 from barnabas.server.network.admission import Admission
 from barnabas.server.network.connection import Connection
 from barnabas.server.network.listener_security import ListenerSecurity, load_security
-from barnabas.server.network.listeners import CannotListen, bind_listener, warn_of_open
+from barnabas.server.network.listeners import Bound, CannotListen, bind_listener, warn_of_open
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.offload import Offload
@@ -126,6 +126,10 @@ class OpenListeners:
             else:
                 self._logged[address.name] = None
         self.config_changed()
+
+    def duplicates(self) -> Bound:
+        """The listening sockets, once more: they listen on when these here are closed. Raises OSError."""
+        return {one.configured.address: [sock.dup() for sock in one.sockets] for one in self._open.values()}
 
     def config_changed(self) -> None:
         """Apply the settings now in force."""

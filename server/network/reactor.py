@@ -374,6 +374,14 @@ class Reactor:
             if link.half_closed or unanswerable is not None or not connection.has_pending:
                 self._drop(link)
 
+    def time_jumped(self, seconds: float) -> None:
+        """The clock was moved by so much, for a test, and nobody was idle or slow in the meantime."""
+        for link in self._links.values():
+            link.connection.last_active += seconds
+            link.connection.login_deadline += seconds
+            if link.tls is not None:
+                link.tls.begun += seconds
+
     def _free_files(self) -> None:
         """Descriptors are short: close connections whose clients do not read responses that hold open files, those
         that hold most first.

@@ -10,6 +10,8 @@ Not obvious:
 - Descriptors are budgeted (`descriptors`). Files and modules that are read on demand, schemas among them, need one of
   the reserve for a moment; so when it runs low, connections are closed whose clients do not read responses that hold
   many segments open.
+- All time is trio's clock and a wall clock that is passed in, so a broker under test moves both (`virtual_clock`), and
+  waits until nothing runs any more (`settling`).
 - A stored error has no traceback (`KafkaError.as_value`, `offload`): it would form a cycle with its frames and all that
   they refer to, such as requests of many megabytes. An idle broker allocates no objects, so the garbage collector
   would not run.

@@ -6,5 +6,7 @@ Not obvious:
 
 - The cleaner chooses and puts in place here; a process of its own (`cleaner_worker`) reads and writes, and ends with
   the broker.
+- A broker under test syncs nothing (`unsynced_disk`) and compacts in a thread, so that what it does can be waited for;
+  its snapshots lie beside its first log directory (`snapshots`).
 - A new embedded store adopts the topics on disk (`adoption`); a used one never does.
 """

@@ -48,7 +48,14 @@ PUBLIC = {
         "stored",
         "varint",
     },
-    "logdir": {"compaction", "dirs.survey", "files.cleaner_checkpoint", "files.memory_disk", "offline"},
+    "logdir": {
+        "compaction",
+        "dirs.snapshot",
+        "dirs.survey",
+        "files.cleaner_checkpoint",
+        "files.memory_disk",
+        "offline",
+    },
     "coordinator": {"share", "txn"},
     "replication": {
         "messages.wire",

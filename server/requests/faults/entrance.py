@@ -40,6 +40,11 @@ class Faults:
             self._injector = self._make(self)
         return self._injector
 
+    def inherit(self, before: Faults) -> None:
+        """Go on with the faults of an earlier life of this broker. A stale answer is that of now, from now on."""
+        if before._injector is not None:
+            self.injector.rules = before._injector.rules
+
     def no_fast_paths(self) -> None:
         """The next request of every connection is to come here."""
         for connection in self._connections:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import h11
@@ -13,8 +15,10 @@ import trio
 from barnabas.server.broker.broker import Broker
 from barnabas.server.control.controlled import Controlled
 from barnabas.server.control.listener import ControlListener
+from barnabas.server.runtime.offload import inline
+from barnabas.server.runtime.virtual_clock import VirtualClock
 from barnabas.server.settings.endpoints import parse_control
-from barnabas.server.testing import embedded_broker
+from barnabas.server.tests.broker.lives_kit import living
 
 
 class Said(NamedTuple):
@@ -58,9 +62,15 @@ class Channel(NamedTuple):
 
 
 @asynccontextmanager
-async def controlled_broker(**settings: str) -> AsyncIterator[Channel]:
-    async with embedded_broker(may_fail=True, **settings) as broker, trio.open_nursery() as nursery:
-        listener = ControlListener(parse_control("127.0.0.1:0"))
-        nursery.start_soon(listener.run, lambda: Controlled(broker, "1.2.3"))
-        yield Channel(broker, listener.url)
-        nursery.cancel_scope.cancel()
+async def controlled_broker(clock: VirtualClock | None = None, **settings: str) -> AsyncIterator[Channel]:
+    """clock: that of the loop, if it is to be advanced."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-") as directory:
+        own = clock or VirtualClock()
+        async with (
+            living(Path(directory) / "data", own, offload=inline, **settings) as lives,
+            trio.open_nursery() as nursery,
+        ):
+            listener = ControlListener(parse_control("127.0.0.1:0"))
+            nursery.start_soon(listener.run, lambda: Controlled(lives, "1.2.3"))
+            yield Channel(lives.broker, listener.url)
+            nursery.cancel_scope.cancel()
