@@ -1,6 +1,6 @@
 """Tests of a consumer with aiokafka: a worker that puts what it cannot use aside, and commits what it is done with.
 
-    pip install barnabas pytest aiokafka
+    pip install pytest aiokafka
     pytest test_aiokafka.py
 
 The fixtures and faults are plain calls, which work inside a running event loop too; so each test runs its own loop.

@@ -1,7 +1,7 @@
 """Tests of a transaction with confluent-kafka: records are copied, changed, with the offsets they were read up to, all
 or nothing.
 
-    pip install barnabas pytest confluent-kafka
+    pip install pytest confluent-kafka
     pytest test_confluent_kafka.py
 """
 

@@ -1,8 +1,8 @@
 """Tests of a FastStream application on a real broker, where its own test broker in memory knows no faults.
 
-To run them:
+To run them where Barnabas is installed:
 
-    pip install barnabas pytest "faststream[kafka]"
+    pip install pytest "faststream[kafka]"
     pytest test_faststream.py
 """
 

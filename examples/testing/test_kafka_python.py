@@ -1,8 +1,8 @@
 """Tests of a producer with kafka-python: what it wrote, and what it does when the broker is in trouble.
 
-To run them:
+To run them where Barnabas is installed:
 
-    pip install barnabas pytest kafka-python
+    pip install pytest kafka-python
     pytest test_kafka_python.py
 """
 

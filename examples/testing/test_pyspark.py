@@ -1,7 +1,7 @@
 """Tests of a Structured Streaming job: what it makes of the records in a topic, and that it survives a broker in
 trouble.
 
-    pip install barnabas pytest pyspark kafka-python
+    pip install pytest pyspark kafka-python
     pytest test_pyspark.py
 
 Needs Java 17 or newer. Spark fetches its Kafka connector by itself unless SPARK_KAFKA_JARS names the jars, with commas.

@@ -39,6 +39,7 @@ from barnabas.server.runtime.virtual_clock import InACluster, VirtualClock
 from barnabas.server.storage.unsynced_disk import UnsyncedDisk
 
 if TYPE_CHECKING:
+    from barnabas.replication import Endpoint
     from barnabas.server.requests.faults.injector import FaultInjector
     from barnabas.server.requests.services import Services
     from barnabas.server.runtime.settling import Settling
@@ -85,6 +86,10 @@ class Lives:
     @property
     def bootstrap(self) -> str:
         return self.broker.bootstrap
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return self.broker.endpoints
 
     @property
     def metrics_address(self) -> str | None:

@@ -252,6 +252,7 @@ def main(
             code = client_commands.run(chosen, environment)
         elif chosen.command == "console":
             from barnabas.server.cli import console
+            from barnabas.server.runtime.program import version
 
             code = console.run(chosen, environment, version())
         elif chosen.command == "users":
