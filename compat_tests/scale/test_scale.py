@@ -25,7 +25,7 @@ def test_a_curve(what: str, tmp_path: Path) -> None:
     assert found["20"].keys() == found["40"].keys()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_tails(tmp_path: Path) -> None:
     found = main(["tails", "--small", "--directory", str(tmp_path)])
     assert list(found) == [f"{name} 100" for name in DISTURBANCES]
