@@ -86,10 +86,28 @@ def rust(env: Mapping[str, str]) -> Tool:
     """cargo, which builds barnabas-native: then the tests run with it, and some of them without it, too."""
     if env.get("BARNABAS_PURE", "0") not in ("", "0"):
         return Tool("barnabas-native", "", missing="BARNABAS_PURE is set")
-    for place in (env.get("PATH"), str(Path.home() / ".cargo" / "bin")):
-        if shutil.which("cargo", path=place):
-            return Tool("barnabas-native", "", found="cargo builds it")
+    found = cargos(env)
+    if any(is_working_cargo(each, env) for each in found):
+        return Tool("barnabas-native", "", found="cargo builds it")
+    if found:
+        why = f"{found[0]} does not answer (rustup's has no toolchain until `rustup default stable` was typed)"
+        return Tool("barnabas-native", "", missing=why)
     return Tool("barnabas-native", "", missing="no cargo: install Rust (Debian, Ubuntu: apt-get install cargo)")
+
+
+def cargos(env: Mapping[str, str]) -> list[str]:
+    """Where there is a cargo: on the path, or where rustup puts it."""
+    places = (env.get("PATH"), str(Path.home() / ".cargo" / "bin"))
+    return [found for place in places if (found := shutil.which("cargo", path=place)) is not None]
+
+
+def is_working_cargo(cargo: str, env: Mapping[str, str]) -> bool:
+    """rustup's is there before any toolchain is, and for each user again."""
+    try:
+        done = subprocess.run([cargo, "--version"], env=env, capture_output=True, timeout=LOOK_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def namespaces(env: Mapping[str, str]) -> Tool:

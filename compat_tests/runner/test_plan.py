@@ -123,6 +123,8 @@ def test_a_cargo_is_found_where_rustup_puts_it(tmp_path: Path, monkeypatch: pyte
     program(home, "cargo")
     assert rust(nothing).found
     assert rust({**nothing, "BARNABAS_PURE": "1"}).missing == "BARNABAS_PURE is set"
+    (home / "cargo").write_text("#!/bin/sh\nexit 1\n")
+    assert "does not answer" in rust(nothing).missing
 
 
 def test_a_test_without_the_marker_finds_no_jvm() -> None:

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from compat_tests.runner.preflight import cargos, is_working_cargo
 from compat_tests.subjects.install.test_install import ROOT, environment, run
 
 NATIVE = ROOT / "kproto" / "native"
-CARGO = shutil.which("cargo") or shutil.which("cargo", path=str(Path.home() / ".cargo" / "bin"))
-with_cargo = pytest.mark.skipif(CARGO is None, reason="there is no cargo")
+CARGO = next((each for each in cargos(os.environ) if is_working_cargo(each, os.environ)), None)
+with_cargo = pytest.mark.skipif(CARGO is None, reason="there is no cargo that answers")
 
 
 def test_one_version() -> None:
