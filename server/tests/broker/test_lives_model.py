@@ -179,7 +179,7 @@ async def test_restored_it_is_as_it_was(seed: int, clock: VirtualClock, tmp_path
     await run(seed, clock, tmp_path, STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(1000, 1012))
 async def test_restored_it_is_as_it_was_for_longer(seed: int, clock: VirtualClock, tmp_path: Path) -> None:
     await run(seed, clock, tmp_path, 6 * STEPS)
