@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from barnabas.server.network.addresses import plain_host
-from barnabas.server.network.listeners import CannotListen, bind
+from barnabas.server.network.listeners import CannotListen, bind, is_loopback
 from barnabas.server.settings.endpoints import ListenAddress
 
 if TYPE_CHECKING:
@@ -31,11 +30,10 @@ class ControlListener:
             self._listening = bind(address, BACKLOG, -1)
         except CannotListen as error:
             raise CannotListen(f"--control: {error}", error.number) from None
-        hosts = [plain_host(str(sock.getsockname()[0])) for sock in self._listening]
-        if not all(host == "::1" or host.startswith("127.") for host in hosts):
+        if not all(map(is_loopback, self._listening)):
             self.close()
             raise CannotListen(f"--control: {address.host} is not an address of loopback, such as 127.0.0.1")
-        host, port = hosts[0], self._listening[0].getsockname()[1]
+        host, port = self._listening[0].getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def run(self, controlled: Callable[[], Controlled]) -> None:

@@ -34,8 +34,7 @@ from barnabas.server.metrics.process_series import add_process
 from barnabas.server.metrics.scrape import Scraper, rendered
 from barnabas.server.metrics.sources import Counted, Sources
 from barnabas.server.metrics.timed_disk import SyncTimes
-from barnabas.server.network.addresses import plain_host
-from barnabas.server.network.listeners import CannotListen, bind
+from barnabas.server.network.listeners import CannotListen, bind, is_loopback
 from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.turns import Turns
 from barnabas.server.settings.endpoints import ListenAddress, parse_http
@@ -77,7 +76,7 @@ class MetricsService:
             version,
         )
         self.address = _address(self._listening[0])
-        if not all(_is_loopback(sock) for sock in self._listening):
+        if not all(map(is_loopback, self._listening)):
             log.warning("metrics are open to other machines without access control: %s", text)
         self._server = HttpServer(self._handle, log, "the metrics listener")
         self._turns = Turns(offload)
@@ -214,11 +213,6 @@ def _address(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(sock: socket.socket) -> bool:
-    host = plain_host(str(sock.getsockname()[0]))
-    return host == "::1" or host.startswith("127.")
 
 
 def _lines(status: int, lines: list[str]) -> Answer:

@@ -152,7 +152,7 @@ def warn_of_open(config: BrokerConfig, listening: Iterable[tuple[socket.socket, 
     """Warn of those of these sockets, with their listeners' names, that are open to other machines without ACLs."""
     if config.get_optional_str("authorizer.class.name"):
         return
-    names = {name for sock, name in listening if not _is_loopback(sock)}
+    names = {name for sock, name in listening if not is_loopback(sock)}
     addresses = [str(address) for address in config.listeners if address.name in names]
     if addresses:
         log.warning(
@@ -161,7 +161,8 @@ def warn_of_open(config: BrokerConfig, listening: Iterable[tuple[socket.socket, 
         )
 
 
-def _is_loopback(sock: socket.socket) -> bool:
+def is_loopback(sock: socket.socket) -> bool:
+    """Only this machine can reach what is bound."""
     host = plain_host(str(sock.getsockname()[0]))
     return host == "::1" or host.startswith("127.")
 
