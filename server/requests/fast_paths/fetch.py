@@ -271,6 +271,7 @@ def learn(svc: Services, ctx: RequestContext, frame: memoryview, request: FetchR
         or (request.session_epoch == FINAL_EPOCH) != (request.session_id == 0)
         or (request.replica_state.replica_id if version >= REPLICA_TAGGED_FROM else request.replica_id) != -1
         or count > PARTITIONS_MAX
+        or not all(topic.partitions for topic in request.topics)
         or not (request.session_id or 0 < len(named) == count)
     ):
         return

@@ -325,6 +325,35 @@ async def test_a_deleted_topic_is_not_remembered(
                 assert values(flat(await reader.ask())[0]) == [b"new"]
 
 
+@pytest.mark.parametrize("in_session", [True, False])
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_topic_without_partitions(
+    version: int, in_session: bool, autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fuzzer's: the only partition is not one of the first topic."""
+    async with embedded_broker() as broker, connected(broker) as client:
+        topic_id, other_id = await topic(broker), await topic(broker, "u")
+        Writer(broker.services.partitions.get("t", 0)).data(b"one")
+        session_id = 0
+        if in_session:
+            opened = await client.ask(fetch((topic_id if version >= 13 else "t", 0, 0), session_epoch=0), version)
+            session_id = opened.session_id
+        for number in range(1, 5):
+            asked = fetch(
+                (topic_id if version >= 13 else "t", 0, 0),
+                session_id=session_id,
+                session_epoch=number if in_session else -1,
+            )
+            asked.topics.insert(
+                0,
+                FetchRequest.FetchTopic(topic_id=other_id, partitions=[])
+                if version >= 13
+                else FetchRequest.FetchTopic(topic="u", partitions=[]),
+            )
+            assert values_of(await client.ask(asked, version)) == [b"one"]
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize(("size", "is_learnt"), [(1000, True), (2000, False), (100_000, False)])
 async def test_long_requests_are_not_kept(size: int, is_learnt: bool, autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
