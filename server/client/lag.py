@@ -88,7 +88,7 @@ async def lags(client: Client, names: Iterable[str], *, times: bool = True) -> d
             continue
         offsets = committed[name]
         found[name] = offsets if isinstance(offsets, Failed) else _of_group(result, offsets, ends)
-    return await _with_times(client, found) if times else found
+    return with_times(found, await times_of(client, unread(found))) if times else found
 
 
 def _of_group(
@@ -102,32 +102,48 @@ def _of_group(
     )
 
 
-async def _with_times(client: Client, found: dict[str, GroupLag | Failed]) -> dict[str, GroupLag | Failed]:
-    """Groups share reads only where they stand at the same offset; where not, each has its own."""
-    behind: dict[tuple[TopicPartition, int], int] = {}
+Unread = tuple[TopicPartition, int]
+"""A partition, and the offset of the first record there that a group has not read."""
+
+
+def unread(found: Mapping[str, GroupLag | Failed]) -> dict[Unread, int]:
+    """Where groups that are behind go on, and where the log ends there."""
+    behind: dict[Unread, int] = {}
     for each in found.values():
         for row in () if isinstance(each, Failed) else each.partitions:
             if row.lag and isinstance(row.committed, Committed) and isinstance(row.span, Span):
                 place = (row.topic, row.partition), max(row.committed.offset, row.span.start)
                 behind[place] = row.span.end
-    times: dict[tuple[TopicPartition, int], int] = {}
-    while behind:
+    return behind
+
+
+async def times_of(client: Client, behind: Mapping[Unread, int]) -> dict[Unread, int]:
+    """The time of each of these records, ms; what has none is left out. Groups share reads only where they stand at the
+    same offset; where not, each has its own. Raises ClientError.
+    """
+    left = dict(behind)
+    times: dict[Unread, int] = {}
+    while left:
         start: dict[TopicPartition, int] = {}
         stop: dict[TopicPartition, int] = {}
-        for (partition, offset), end in list(behind.items()):
+        for (partition, offset), end in list(left.items()):
             if partition not in start:
                 start[partition], stop[partition] = offset, end
-                del behind[partition, offset]
+                del left[partition, offset]
         for partition, record in (await first_of_each(client, start, stop)).items():
             if isinstance(record, Read) and record.timestamp >= 0:
                 times[partition, start[partition]] = record.timestamp
+    return times
+
+
+def with_times(found: Mapping[str, GroupLag | Failed], times: Mapping[Unread, int]) -> dict[str, GroupLag | Failed]:
     return {
         name: each if isinstance(each, Failed) else replace(each, partitions=tuple(_timed(each.partitions, times)))
         for name, each in found.items()
     }
 
 
-def _timed(rows: Iterable[PartitionLag], times: Mapping[tuple[TopicPartition, int], int]) -> Iterable[PartitionLag]:
+def _timed(rows: Iterable[PartitionLag], times: Mapping[Unread, int]) -> Iterable[PartitionLag]:
     for row in rows:
         if isinstance(row.committed, Committed) and isinstance(row.span, Span):
             place = (row.topic, row.partition), max(row.committed.offset, row.span.start)

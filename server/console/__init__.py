@@ -5,7 +5,7 @@
 | `routes.py` | the table of pages |
 | `pages/` | one page, one file: what is asked of the cluster, and what is changed |
 | `search/` | records: where to begin, which ones, how they are shown |
-| `desk.py`, `history.py` | the client, and what was asked a moment ago; the lag of groups in the last hour |
+| `desk.py`, `history.py`, `rates.py` | what was asked a moment ago; the lag of groups in the last hour; rates |
 | `openapi.py` | the table of pages for machines |
 | `doors.py` | how visitors get in |
 | `web/` | everything between a page and HTTP: visitors, forms, guards, templates, the audit |

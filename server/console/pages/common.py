@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.groups import Group, describe_groups
+from barnabas.server.client.offsets import Span
 from barnabas.server.client.topics import describe_topics
 from barnabas.server.client.view import TopicView
 from barnabas.server.console.web.fields import Fields
@@ -61,6 +62,23 @@ def cut(rows: Sequence[T], query: Fields, size: int = ROWS) -> tuple[Sequence[T]
     page = min(query.number("page", 1, least=1), last)
     pages = {"page": page, "last": last, "rows": len(rows), "first_row": (page - 1) * size + 1 if rows else 0}
     return rows[(page - 1) * size : page * size], pages
+
+
+def rates_of(visit: Visit, places: Sequence[TopicPartition]) -> dict[str, Any]:
+    """What is written there: `records_per_s`, `bytes_per_s`, and over how long that was looked at; None: not known."""
+    records, size = (ask(visit.now_ms, places) for ask in (visit.history.rates.records, visit.history.rates.bytes))
+    return {
+        "records_per_s": None if records is None else round(records.per_s, 3),
+        "bytes_per_s": None if size is None else round(size.per_s, 1),
+        "rate_seconds": None if records is None else records.seconds,
+    }
+
+
+def saw(visit: Visit, found: Mapping[TopicPartition, Span | Failed], held: Mapping[TopicPartition, int] | None) -> None:
+    """A page has looked at these partitions, so their rates are wanted."""
+    ends = {place: span.end for place, span in found.items() if isinstance(span, Span)}
+    visit.history.rates.look(visit.now_ms, ends, held)
+    visit.history.rates.want(visit.now_ms, ends)
 
 
 def is_under_replicated(topic: TopicView) -> int:

@@ -31,7 +31,15 @@ class Templates:
             auto_reload=False,
         )
         self._environment.filters.update(
-            amount=amount, bytes=bytes_, counted=counted, curve=curve, duration=duration, seg=segment, time=time
+            amount=amount,
+            bytes=bytes_,
+            bytes_rate=bytes_rate,
+            counted=counted,
+            curves=curves,
+            duration=duration,
+            rate=rate,
+            seg=segment,
+            time=time,
         )
         self._environment.globals.update(link=link)
 
@@ -60,14 +68,37 @@ def bytes_(number: int | None) -> str:
     return NOTHING if number is None or number < 0 else size(number)
 
 
-def curve(samples: Sequence[Mapping[str, Any]], width: int, height: int) -> str:
-    """The points of a line in SVG, of samples with `time_ms` and `lag`: the greatest at the top."""
+def curves(samples: Sequence[Mapping[str, Any]], what: str, width: int, height: int) -> list[list[str]]:
+    """The points of lines in SVG, of samples with `time_ms` and `what`: the greatest at the top. A line ends where it
+    is not known; one point alone is drawn as long as a pixel.
+    """
     first, last = samples[0]["time_ms"], samples[-1]["time_ms"]
-    most = max(1, *(each["lag"] for each in samples))
-    return " ".join(
-        f"{(each['time_ms'] - first) * width / max(1, last - first):.1f},{height - each['lag'] * height / most:.1f}"
-        for each in samples
-    )
+    most = max([1, *(each[what] for each in samples if each[what] is not None)])
+    lines: list[list[str]] = [[]]
+    for each in samples:
+        if each[what] is not None:
+            x = (each["time_ms"] - first) * width / max(1, last - first)
+            lines[-1].append(f"{x:.1f},{height - each[what] * height / most:.1f}")
+        elif lines[-1]:
+            lines.append([])
+    return [line if len(line) > 1 else [*line, _beside(line[0])] for line in lines if line]
+
+
+def _beside(point: str) -> str:
+    x, _, y = point.partition(",")
+    return f"{float(x) + 1:.1f},{y}"
+
+
+def rate(per_s: float | None) -> str:
+    """`1,234`, `1.5`, `0.02`: with as many digits as say something."""
+    if per_s is None:
+        return NOTHING
+    return f"{per_s:,.0f}" if abs(per_s) >= 10 or not per_s else f"{per_s:,.1f}" if abs(per_s) >= 1 else f"{per_s:.2g}"
+
+
+def bytes_rate(per_s: float | None) -> str:
+    """`1.2 kB`, `-3 B`."""
+    return NOTHING if per_s is None else f"{'−' if per_s < -0.5 else ''}{size(abs(round(per_s)))}"
 
 
 def time(ms: int | None) -> str:

@@ -16,7 +16,7 @@ from barnabas.server.client.failures import Unreachable
 from barnabas.server.client.groups import commit_offsets
 from barnabas.server.client.producer import Producer
 from barnabas.server.console.desk import TAILS, Desk
-from barnabas.server.console.history import SAMPLE_S, SAMPLES, History, trend
+from barnabas.server.console.history import SAMPLE_S, SAMPLES, History, Sample, trend
 from barnabas.server.tests.console.rig import Place, checked, console, filled, now_ms
 
 
@@ -213,11 +213,16 @@ async def test_the_lag_is_followed(autojump_clock: MockClock, place: Place) -> N
         data = (await browser.get("/groups/billing/lag.json")).json
         assert [each["lag"] for each in data["history"]][:4] == [0, 0, 0, 0]
         assert data["history"][-1]["lag"] == 3
+        # The first record that is not read has waited since it was written, whatever was written behind it.
+        waited = [each["lag_seconds"] for each in data["history"]]
+        assert waited[:4] == [0.0] * 4
+        assert [round(each - SAMPLE_S, 3) for each in waited[5:]] == [round(each, 3) for each in waited[4:-1]]
+        assert data["lag_seconds"] == pytest.approx(waited[-1] + 1, abs=SAMPLE_S)
         assert data["trend"] == 3.0
         page = await browser.get("/groups/billing/lag")
         checked(page)
-        assert "falling behind by 3.0 records a minute" in page.words
-        assert "<polyline points=" in page.text
+        assert "Falling behind by 3.0 records a minute" in page.words
+        assert page.text.count("<polyline points=") == 2
         await browser.post("/groups/billing/delete", {"confirm": "billing"})
         await trio.sleep(SAMPLE_S * 2)
         assert history.of("billing") == []
@@ -226,11 +231,14 @@ async def test_the_lag_is_followed(autojump_clock: MockClock, place: Place) -> N
 
 def test_trends() -> None:
     assert trend([]) is None
-    assert trend([(0, 5)]) is None
-    assert trend([(0, 5), (10_000, 6)]) is None
-    assert trend([(0, 5), (30_000, 6)]) == 2.0
-    assert trend([(0, 100), (60_000, 40)]) == -60.0
-    assert trend([(0, 1000), (1_000_000, 0), (1_060_000, 0)]) == 0.0
+    for samples, expected in (
+        ([(0, 5)], None),
+        ([(0, 5), (10_000, 6)], None),
+        ([(0, 5), (30_000, 6)], 2.0),
+        ([(0, 100), (60_000, 40)], -60.0),
+        ([(0, 1000), (1_000_000, 0), (1_060_000, 0)], 0.0),
+    ):
+        assert trend([Sample(*each) for each in samples]) == expected
 
 
 async def test_a_gap_ends_nothing(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:

@@ -159,6 +159,9 @@ async def test_a_topics_partitions(autojump_clock: MockClock, place: Place) -> N
         "records": 5,
         "bytes": data["partitions"][0]["bytes"],
         "trouble": None,
+        "records_per_s": None,
+        "bytes_per_s": None,
+        "rate_seconds": None,
     }
     assert data["partitions"][0]["bytes"] > 0
     grown = await browser.post("/topics/orders/partitions", {"partitions": "4"})

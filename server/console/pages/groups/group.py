@@ -58,7 +58,10 @@ async def show(visit: Visit) -> View:
         "partitions": shown,
         "unassigned": sum(each.member is None for each in found.partitions) if group.members else 0,
         "findings": list(findings(found, trend(samples))),
-        "history": [{"time": time_utc(at), "time_ms": at, "lag": lag} for at, lag in samples],
+        "history": [
+            {"time": time_utc(each.time_ms), "time_ms": each.time_ms, "lag": each.lag, "lag_seconds": each.lag_s}
+            for each in samples
+        ],
         "trend": trend(samples),
         "lost": sum(each.lost for each in found.partitions),
         **pages,

@@ -11,7 +11,7 @@ from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.topics import add_partitions
 from barnabas.server.client.view import PartitionView
 from barnabas.server.console.desk import summed
-from barnabas.server.console.pages.common import PARTITIONS, cut, topic_of, without_leader
+from barnabas.server.console.pages.common import PARTITIONS, cut, rates_of, saw, topic_of, without_leader
 from barnabas.server.console.web.segments import segment
 from barnabas.server.console.web.view import Done, View, refused
 from barnabas.server.console.web.visit import Visit
@@ -28,6 +28,7 @@ async def show(visit: Visit) -> View:
         held = summed(await describe_log_dirs(visit.client, shown)) if shown else {}
     except ClientError:
         held = None
+    saw(visit, found, held)
     data = {
         "topic": topic.name,
         "is_internal": topic.is_internal,
@@ -35,9 +36,10 @@ async def show(visit: Visit) -> View:
         "replicas": max((len(each.replicas) for each in topic.partitions.values()), default=0),
         "offline": without_leader(topic),
         "partitions": [
-            _row(each, found.get(place), None if held is None else held.get(place, 0))
+            {**_row(each, found.get(place), None if held is None else held.get(place, 0)), **rates_of(visit, [place])}
             for place, each in zip(shown, rows, strict=True)
         ],
+        **rates_of(visit, shown),
         **pages,
     }
     return View("topic", topic.name, data)

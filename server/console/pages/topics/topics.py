@@ -13,7 +13,7 @@ from barnabas.server.client.log_dirs import describe_log_dirs
 from barnabas.server.client.offsets import Span, spans
 from barnabas.server.client.view import TopicView
 from barnabas.server.console.desk import summed
-from barnabas.server.console.pages.common import cut, is_under_replicated, places, without_leader
+from barnabas.server.console.pages.common import cut, is_under_replicated, places, rates_of, saw, without_leader
 from barnabas.server.console.web.view import View
 from barnabas.server.console.web.visit import Visit
 
@@ -47,12 +47,16 @@ async def show(visit: Visit) -> View:
         held = summed(await describe_log_dirs(visit.client, partitions)) if partitions else {}
     except ClientError:
         held = None  # not allowed, or a broker that is too old; the list is worth it without
+    saw(visit, found, held)
     data = {
         "q": text,
         "sort": sort,
         "internal": with_internal,
         "hidden": 0 if with_internal else sum(topic.is_internal for topic in every.values()),
-        "topics": [_row(topic, found, held, readers.get(topic.name, {})) for topic in rows],
+        "topics": [
+            {**_row(topic, found, held, readers.get(topic.name, {})), **rates_of(visit, places(topic))}
+            for topic in rows
+        ],
         **pages,
     }
     return View("topics", "Topics", data)
