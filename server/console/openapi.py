@@ -13,6 +13,8 @@ from barnabas.server.console.routes import PAGES, Page
 
 _PAGED: Final = ("page", "q", "sort")
 _SEARCH: Final = ("from", "at", "text", "key", "header", "json", "partition", "count", "as", "committed", "go")
+_ACL: Final = ("principal", "host", "permission", "operation", "resource", "name", "pattern")
+_ENTITY: Final = ("user", "client-id", "ip", "user-default", "client-id-default", "ip-default")
 QUERIES: Final[dict[str, tuple[str, ...]]] = {
     "topics": (*_PAGED, "internal"),
     "topics.partitions": ("page",),
@@ -29,6 +31,9 @@ QUERIES: Final[dict[str, tuple[str, ...]]] = {
     "groups.reset": ("topic", "partition", "to", "at"),
     "transactions": ("page", "q", "state"),
     "access.acls": ("page", "q"),
+    "access.delete-acl": _ACL,
+    "access.delete-user": ("user", "mechanism"),
+    "access.delete-quota": (*_ENTITY, "limit"),
     "overview.directories": ("page",),
     "overview.settings": ("q", "set"),
     "overview.loggers": ("q", "set"),
@@ -42,19 +47,12 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
     "topics.transactions": ("partition", "producer_id", "start_offset"),
     "groups.reset": ("topic", "positions"),
     "groups.delete": ("confirm", "topic"),
-    "access.acls": ("principal", "host", "permission", "operation", "resource", "name", "pattern", "delete"),
-    "access.users": ("user", "mechanism", "password", "delete"),
-    "access.quotas": (
-        "user",
-        "client-id",
-        "ip",
-        "user-default",
-        "client-id-default",
-        "ip-default",
-        "limit",
-        "value",
-        "delete",
-    ),
+    "access.acls": _ACL,
+    "access.delete-acl": _ACL,
+    "access.users": ("user", "mechanism", "password"),
+    "access.delete-user": ("user", "mechanism", "confirm"),
+    "access.delete-quota": (*_ENTITY, "limit"),
+    "access.quotas": (*_ENTITY, "limit", "value"),
     "overview.settings": ("name", "value", "default"),
     "overview.loggers": ("name", "value", "default"),
 }

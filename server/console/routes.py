@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from barnabas.server.console.pages.cluster import (
-    acls,
-    broker_dirs,
-    broker_loggers,
-    broker_settings,
-    overview,
-    quotas,
-    transactions,
-    users,
-)
+from barnabas.server.console.pages.access import acls, delete_acl, delete_quota, delete_user, quotas, users
+from barnabas.server.console.pages.cluster import broker_dirs, broker_loggers, broker_settings, overview, transactions
 from barnabas.server.console.pages.groups import delete_group, group, group_reset, groups
 from barnabas.server.console.pages.records import live, live_events, produce, record, records, records_export
 from barnabas.server.console.pages.topics import (
@@ -118,9 +110,26 @@ PAGES: Final = (
     ),
     Page("groups.delete", "/groups/{group}/delete", delete_group.show, "delete a group", delete_group.change),
     Page("transactions", "/transactions", transactions.show, "transactional ids, those that are open first"),
-    Page("access.acls", "/acls", acls.show, "ACLs; create and delete them", acls.change),
-    Page("access.users", "/users", users.show, "users that log in by SCRAM; set and delete passwords", users.change),
-    Page("access.quotas", "/quotas", quotas.show, "limits of users, client ids and addresses; set them", quotas.change),
+    Page("access.acls", "/acls", acls.show, "ACLs; create one", acls.change),
+    Page(
+        "access.delete-acl", "/delete-acl", delete_acl.show, "what counts without an ACL; delete it", delete_acl.change
+    ),
+    Page("access.users", "/users", users.show, "users that log in by SCRAM; set a password", users.change),
+    Page(
+        "access.delete-user",
+        "/delete-user",
+        delete_user.show,
+        "a user's credentials and what names him; delete credentials",
+        delete_user.change,
+    ),
+    Page("access.quotas", "/quotas", quotas.show, "limits of users, client ids and addresses; set one", quotas.change),
+    Page(
+        "access.delete-quota",
+        "/delete-quota",
+        delete_quota.show,
+        "what counts without some limits; take them away",
+        delete_quota.change,
+    ),
     Page(
         "overview.directories",
         "/brokers/{broker}/directories",

@@ -58,9 +58,9 @@ SAID: Mapping[str, str] = {
     "acl-created": "The ACL was created.",
     "acl-deleted": "The ACL was deleted.",
     "quota-set": "The limit was set.",
-    "quota-deleted": "The limit was taken away.",
+    "quota-deleted": "What was chosen has no limit of its own any more.",
     "user-put": "The user has this password now.",
-    "user-deleted": "The credential was deleted.",
+    "user-deleted": "What was chosen was deleted.",
 }
 """What is told after a change. A fixed table: a link cannot put words into the console's mouth."""
 

@@ -178,10 +178,6 @@ async def test_acls(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture)
         await browser.post("/acls", {**form, "principal": "User:bob", "resource": "Cluster", "name": "", "pattern": ""})
         assert (await browser.get("/acls.json?q=BOB")).json["acls"][0]["name"] == "kafka-cluster"
         checked(await browser.get("/acls"))
-        gone = await browser.post("/acls", {**rows[0], "delete": "1"})
-        assert SAID["acl-deleted"] in (await browser.follow(gone)).words
-        assert len((await browser.get("/acls.json")).json["acls"]) == 1
-        assert (await browser.post("/acls", {**rows[0], "delete": "1"})).status == 404
         for other, why in (
             ({**form, "principal": "alice"}, "User:name is expected"),
             ({**form, "name": ""}, "of the resource"),
@@ -211,9 +207,6 @@ async def test_users(autojump_clock: MockClock, place: Place, caplog: pytest.Log
     shown = await browser.get("/users")
     checked(shown)
     assert "&lt;eve&gt;" in shown.text
-    gone = await browser.post("/users", {**form, "delete": "1"})
-    assert SAID["user-deleted"] in (await browser.follow(gone)).words
-    assert (await browser.post("/users", {**form, "delete": "1"})).status in (404, 502)
     for other, why in (
         ({**form, "user": ""}, "a name is expected"),
         ({**form, "password": ""}, "must not be empty"),
@@ -244,9 +237,7 @@ async def test_quotas(autojump_clock: MockClock, place: Place, caplog: pytest.Lo
         }
     ]
     checked(await browser.get("/quotas"))
-    gone = await browser.post("/quotas", {**form, "delete": "1"})
-    assert SAID["quota-deleted"] in (await browser.follow(gone)).words
-    assert await describe_quotas(client) == []
+    assert len(await describe_quotas(client)) == 1
     for other, why in (
         ({**form, "client-id": "", "user-default": ""}, ""),
         ({"limit": "producer_byte_rate", "value": "1"}, "a user, a client id or an address"),

@@ -1,1 +1,1 @@
-"""What belongs to the whole cluster: brokers, transactions, access."""
+"""What belongs to the whole cluster: brokers, transactions."""

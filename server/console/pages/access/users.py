@@ -1,11 +1,11 @@
-"""`/users`: who can log in by SCRAM. A new password, or none."""
+"""`/users`: who can log in by SCRAM. A new password."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Final
 
-from barnabas.server.client.access.scram_users import delete_credential, describe_users, put_user
+from barnabas.server.client.access.scram_users import describe_users, put_user
 from barnabas.server.client.failures import Failed
 from barnabas.server.console.web.fields import Fields, Unclear
 from barnabas.server.console.web.view import Done, View, refused
@@ -43,15 +43,11 @@ async def change(visit: Visit) -> Done | View:
         user, mechanism, password = _fields(visit.form)
     except Unclear as error:
         return await _view(visit, [str(error)], 422)
-    if visit.form.has("delete"):
-        failed = await delete_credential(visit.client, user, mechanism)
-        what, said = f"deleted the {mechanism.value} credential of user {user}", "user-deleted"
-    else:
-        failed = await put_user(visit.client, user, mechanism, password, ITERATIONS_MIN * 2, os.urandom)
-        what, said = f"gave user {user} a {mechanism.value} password", "user-put"
+    failed = await put_user(visit.client, user, mechanism, password, ITERATIONS_MIN * 2, os.urandom)
     if failed is not None:
         raise refused(f"user {user}", failed)
-    return Done(what, said, "/users", {"user": user, "mechanism": mechanism.value})
+    what = f"gave user {user} a {mechanism.value} password"
+    return Done(what, "user-put", "/users", {"user": user, "mechanism": mechanism.value})
 
 
 def _fields(form: Fields) -> tuple[str, ScramMechanism, str]:
@@ -62,6 +58,6 @@ def _fields(form: Fields) -> tuple[str, ScramMechanism, str]:
     mechanism = ScramMechanism.of_name(form.choice("mechanism", MECHANISMS))
     assert mechanism is not None
     password = form.raw("password")
-    if not password and not form.has("delete"):
+    if not password:
         raise Unclear("password", "password: it must not be empty")
     return user, mechanism, password

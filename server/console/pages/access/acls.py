@@ -1,15 +1,15 @@
-"""`/acls`: who may do what; new ones, and away with them."""
+"""`/acls`: who may do what; new ones."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.client.access.acls import create_acl, delete_acl, describe_acls
+from barnabas.server.client.access.acls import create_acl, describe_acls
 from barnabas.server.client.failures import Refused
 from barnabas.server.console.pages.common import cut
 from barnabas.server.console.web.fields import Fields, Unclear
-from barnabas.server.console.web.view import Done, Refusal, View, refused, status_of
+from barnabas.server.console.web.view import Done, View, refused, status_of
 from barnabas.server.console.web.visit import Visit
 from barnabas.server.security.acls.model import (
     CLUSTER_NAME,
@@ -46,7 +46,7 @@ async def _view(visit: Visit, problems: list[str] | None = None, status: int = 2
         if error.code != ErrorCode.SECURITY_DISABLED:
             raise
         is_on = False
-    rows = [row for row in map(_row, every) if text in " ".join(row.values()).lower()]
+    rows = [row for row in map(row_of, every) if text in " ".join(row.values()).lower()]
     shown, pages = cut(rows, visit.query, 100)
     names = ("principal", "host", "resource", "name", "pattern", "operation", "permission")
     data: dict[str, Any] = {
@@ -65,7 +65,7 @@ async def _view(visit: Visit, problems: list[str] | None = None, status: int = 2
     return View("acls", "ACLs", data, status)
 
 
-def _row(acl: AclBinding) -> dict[str, str]:
+def row_of(acl: AclBinding) -> dict[str, str]:
     return {
         "permission": acl.entry.permission_type.label,
         "principal": acl.entry.principal,
@@ -79,25 +79,19 @@ def _row(acl: AclBinding) -> dict[str, str]:
 
 async def change(visit: Visit) -> Done | View:
     try:
-        acl = _acl(visit.form)
+        acl = acl_of(visit.form)
     except Unclear as error:
         return await _view(visit, [str(error)], 422)
-    data = _row(acl)
-    if visit.form.has("delete"):
-        failed = await delete_acl(visit.client, acl)
-        if failed is not None:
-            raise Refusal(404, str(failed)) if failed.code == ErrorCode.RESOURCE_NOT_FOUND else refused("ACL", failed)
-        return Done(f"deleted the ACL: {acl.entry}, {acl.pattern}", "acl-deleted", "/acls", data)
     failed = await create_acl(visit.client, acl)
     if failed is not None:
         if status_of(failed.code) == 422:
             return await _view(visit, [str(failed)], 422)
         raise refused("ACL", failed)
-    return Done(f"created the ACL: {acl.entry}, {acl.pattern}", "acl-created", "/acls", data)
+    return Done(f"created the ACL: {acl.entry}, {acl.pattern}", "acl-created", "/acls", row_of(acl))
 
 
-def _acl(form: Fields) -> AclBinding:
-    """Raises Unclear."""
+def acl_of(form: Fields) -> AclBinding:
+    """By the names of `row_of`. Raises Unclear."""
     principal = form.text("principal")
     kind, colon, who = principal.partition(":")
     if not colon or not kind or not who:

@@ -1,4 +1,4 @@
-"""`/quotas`: how much whom: limits of users, client ids and addresses; set one, or take it away."""
+"""`/quotas`: how much whom: limits of users, client ids and addresses; set one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def show(visit: Visit) -> View:
 async def _view(visit: Visit, problems: list[str] | None = None, status: int = 200) -> View:
     rows = [
         {
-            "entity": [{"kind": kind, "name": name} for kind, name in quota.entity],
+            "entity": entity_row(quota.entity),
             "limits": dict(sorted(quota.limits.items())),
         }
         for quota in await describe_quotas(visit.client)
@@ -46,9 +46,9 @@ async def _view(visit: Visit, problems: list[str] | None = None, status: int = 2
 
 async def change(visit: Visit) -> Done | View:
     try:
-        entity = _entity(visit.form)
+        entity = entity_of(visit.form)
         limit = visit.form.choice("limit", LIMITS)
-        value = None if visit.form.has("delete") else _value(visit.form)
+        value = _value(visit.form)
     except Unclear as error:
         return await _view(visit, [str(error)], 422)
     failed = await alter_quota(visit.client, entity, {limit: value})
@@ -56,12 +56,19 @@ async def change(visit: Visit) -> Done | View:
         if status_of(failed.code) == 422:
             return await _view(visit, [str(failed)], 422)
         raise refused("quota", failed)
-    whose = ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in entity)
-    what = f"took {limit} away from {whose}" if value is None else f"set {limit}={value:g} for {whose}"
-    return Done(what, "quota-deleted" if value is None else "quota-set", "/quotas", {"limit": limit, "value": value})
+    data = {"entity": entity_row(entity), "limit": limit, "value": value}
+    return Done(f"set {limit}={value:g} for {whose(entity)}", "quota-set", "/quotas", data)
 
 
-def _entity(form: Fields) -> Entity:
+def entity_row(entity: Entity) -> list[dict[str, str | None]]:
+    return [{"kind": kind, "name": name} for kind, name in entity]
+
+
+def whose(entity: Entity) -> str:
+    return ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in entity)
+
+
+def entity_of(form: Fields) -> Entity:
     """A kind counts if its field has a name, or its box `…-default` is ticked. Raises Unclear."""
     found: list[tuple[str, str | None]] = []
     for kind in KINDS:
