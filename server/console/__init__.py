@@ -9,7 +9,7 @@
 | `openapi.py` | the table of pages for machines |
 | `doors.py` | how visitors get in |
 | `web/` | everything between a page and HTTP: visitors, forms, guards, templates, the audit |
-| `app.py`, `serving.py` | Starlette and Hypercorn, and nothing else knows them |
+| `app.py`, `front.py`, `serving.py` | Starlette and Hypercorn, and nothing else knows them; how much at a time |
 | `templates/`, `static/` | HTML, the style sheet, scripts: no build step, nothing from another host |
 
 Not obvious:

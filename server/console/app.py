@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
+import trio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -46,6 +47,13 @@ log = logging.getLogger("barnabas.console")
 STATIC: Final = TEMPLATES.parent / "static"
 FORM_BYTES_MAX: Final = 16 * 1024 * 1024
 """A record in base64, percent-encoded, may be three times as long."""
+LOGIN_BYTES_MAX: Final = 64 * 1024
+FORMS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of all forms that are being read."""
+FORM_S: Final = 60.0
+"""How long sending a form may take."""
+REQUEST_S: Final = 60.0
+"""How long a page may take to begin its answer; each request to a broker has a time of its own."""
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 TOO_MANY: Final = "Too many wrong passwords; wait some seconds."
 _JSON: Final = "application/json"
@@ -80,6 +88,7 @@ class Console:
         self._door = door
         self._options = options
         self._now_ms = now_ms
+        self._form_bytes = 0
         self.history = History()
         self._audit = Audit()
         self._templates = Templates()
@@ -141,7 +150,8 @@ class Console:
             if request.method == "POST":
                 answer: Answer = await self._change(page, request, visitor, visit)
             else:
-                answer = await page.show(visit)
+                with trio.fail_after(REQUEST_S):
+                    answer = await page.show(visit)
             return self._response(page, request, visitor, visit, answer)
         except Exception as error:
             refusal = self._refusal(page, request, error)
@@ -170,11 +180,16 @@ class Console:
                 raise Refusal(403, "this console is read-only")
             form = await self._form(request, visitor)
             try:
-                answer = await page.change(replace(visit, form=form))
+                with trio.fail_after(REQUEST_S):
+                    answer = await page.change(replace(visit, form=form))
             finally:
                 visit.desk.changed()
         except ClientDisconnect:
             self._audit.refused(who, where, page.name, visit.names, 400, "the visitor left before all was sent")
+            raise
+        except trio.Cancelled:
+            why = "it was cut off: whether it was done is not known"
+            self._audit.refused(who, where, page.name, visit.names, 499, why)
             raise
         except Exception as error:
             refusal = self._refusal(page, request, error)
@@ -187,22 +202,34 @@ class Console:
             self._audit.refused(who, where, page.name, visit.names, answer.status, why)
         return answer
 
-    async def _form(self, request: Request, visitor: Visitor) -> Fields:
+    async def _form(self, request: Request, visitor: Visitor, bytes_max: int = FORM_BYTES_MAX) -> Fields:
         """What was sent, if it was sent by a page of ours."""
         if not is_of_this_origin(request.headers):
             raise Refusal(403, "the request comes from a page of another origin")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
             raise Refusal(415, f"a form is expected ({_FORM})")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > FORM_BYTES_MAX:
-                raise Refusal(413, f"more than {FORM_BYTES_MAX // 1024 // 1024} MiB cannot be sent at once")
-        form = Fields.parse(bytes(body))
+        form = Fields.parse(await self._body(request, bytes_max))
         token = request.headers.get("x-csrf-token") or form.raw("token")
         if not self._visitors.is_token(visitor, token):
             raise Refusal(403, "the form is not of this visit; load its page again")
         return form
+
+    async def _body(self, request: Request, bytes_max: int) -> bytes:
+        body = bytearray()
+        try:
+            with trio.fail_after(FORM_S):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._form_bytes += len(chunk)
+                    if len(body) > bytes_max:
+                        raise Refusal(413, f"more than {bytes_max // 1024:,} KiB cannot be sent at once")
+                    if self._form_bytes > FORMS_BYTES_MAX:
+                        raise Refusal(503, "too much is being sent to this console; try again")
+        except trio.TooSlowError:
+            raise Refusal(408, f"the form was not sent within {FORM_S:g} s") from None
+        finally:
+            self._form_bytes -= len(body)
+        return bytes(body)
 
     def _refusal(self, page: Page, request: Request, error: Exception) -> Refusal:
         if isinstance(error, Refusal):
@@ -215,6 +242,9 @@ class Console:
             known = [self._refusal(page, request, each) for each in error.exceptions if isinstance(each, ClientError)]
             if len(known) == len(error.exceptions):
                 return known[0]
+        if isinstance(error, trio.TooSlowError):
+            done = "; whether it was done is not known" if request.method == "POST" else ""
+            return Refusal(504, f"it took longer than {REQUEST_S:g} s{done}")
         if isinstance(error, ClientDisconnect):
             return Refusal(400, "the visitor left before all was sent")
         contain(log, f"{request.method} {_path(request)[:200]!r} ({page.name})", error)
@@ -331,7 +361,7 @@ class Console:
         if request.method == "POST":
             address = _address(request)
             try:
-                form = await self._form(request, visitor)
+                form = await self._form(request, visitor, LOGIN_BYTES_MAX)
                 name = form.text("name")
                 if not self._visitors.may_try(address):
                     raise Refusal(429, TOO_MANY)
@@ -354,7 +384,7 @@ class Console:
     async def _logout(self, request: Request) -> Response:
         visitor = self._visitor(request)
         try:
-            await self._form(request, visitor)
+            await self._form(request, visitor, LOGIN_BYTES_MAX)
         except (Refusal, Unclear) as error:
             return self._error(request, visitor, getattr(error, "status", 400), str(error), False, None)
         self._visitors.log_out(visitor)

@@ -8,21 +8,22 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final
 
 import trio
 from hypercorn.config import Config
-from hypercorn.trio import serve as serve_http
 
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.console.app import Console, Options
 from barnabas.server.console.desk import Desk
 from barnabas.server.console.doors import ClusterDoor, Door, PasswordDoor
+from barnabas.server.console.front import Bounds, Front
+from barnabas.server.console.web.admission import Admission
 from barnabas.server.console.web.visitors import Visitors
 from barnabas.server.network.addresses import plain_host
 from barnabas.server.network.listeners import bind
@@ -33,6 +34,7 @@ log = logging.getLogger("barnabas.console")
 
 BACKLOG: Final = 128
 KEEP_ALIVE_S: Final = 60.0
+"""How long a connection may have no request, or an unfinished head of one."""
 GRACE_S: Final = 2.0
 """How long answers under way may take at the end."""
 HEAD_BYTES_MAX: Final = 64 * 1024
@@ -84,8 +86,8 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
                 nursery.start_soon(contained, log, "following the lag of groups", following)
             ended = trio.Event()
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                serving = partial(serve_http, cast("Any", console), _config(listening), shutdown_trigger=ended.wait)
-                await nursery.start(_until, serving, nursery.cancel_scope)
+                front = Front(Admission(console), _config(), Bounds())
+                await nursery.start(_until, front, listening, ended, nursery.cancel_scope)
                 log.info("the console is at %s", url_of(setup.listen, port))
                 ready(url_of(setup.listen, port))
                 async for number in signals:
@@ -100,24 +102,24 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
 
 
 async def _until(
-    serving: Callable[..., Awaitable[object]], scope: trio.CancelScope, task_status: trio.TaskStatus[None]
+    front: Front,
+    listening: Sequence[socket.socket],
+    ended: trio.Event,
+    scope: trio.CancelScope,
+    task_status: trio.TaskStatus[None],
 ) -> None:
     """Serve, and cancel the scope when that ends."""
-    async with trio.open_nursery() as nursery:
-        await nursery.start(serving)
-        task_status.started()
+    await front.serve(listening, ended, GRACE_S, task_status)
     scope.cancel()
 
 
-def _config(listening: Sequence[socket.socket]) -> Config:
+def _config() -> Config:
     config = Config()
-    config.bind = [f"fd://{os.dup(sock.fileno())}" for sock in listening]
     config.errorlog = quiet = logging.getLogger("barnabas.console.http")
     quiet.setLevel(logging.WARNING)
     config.accesslog = None
     config.include_server_header = False
     config.keep_alive_timeout = KEEP_ALIVE_S
-    config.graceful_timeout = GRACE_S
     config.h11_max_incomplete_size = HEAD_BYTES_MAX
     return config
 

@@ -138,6 +138,7 @@ THIRD_PARTY = {
     "replication/store/zk_watches.py": {"kazoo", "trio"},
     "server": {"trio"},
     "server/console/app.py": {"starlette"},
+    "server/console/front.py": {"hypercorn"},
     "server/console/serving.py": {"hypercorn"},
     "server/console/web/rendering.py": {"jinja2", "markupsafe"},
     "server/httpd/http_server.py": {"h11"},
