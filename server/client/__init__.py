@@ -11,7 +11,8 @@
 | `offsets.py` | the offsets of partitions: earliest, latest, by time; records deleted |
 | `reading.py`, `reader.py` | records from partitions: without IO, and over Fetch |
 | `partitioner.py`, `batching.py`, `producer.py` | records to partitions |
-| `topics.py`, `configs.py`, `log_dirs.py`, `groups.py`, `lag.py`, `resets.py`, `transactions.py` | administration |
+| `topics.py`, `configs.py`, `log_dirs.py`, `moves.py` | administration: what brokers hold |
+| `groups.py`, `lag.py`, `resets.py`, `transactions.py` | administration: who reads and writes it |
 | `access/` | ACLs, SCRAM users, quotas |
 | `texts/` | places, times, amounts and records as people and machines write them |
 

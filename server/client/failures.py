@@ -57,6 +57,7 @@ MEANING: Final[dict[ErrorCode, str]] = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "this cannot be the name of a topic",
     ErrorCode.INVALID_REPLICATION_FACTOR: "there are not so many brokers",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not in sync, or its broker is down",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
 }
 """What a code means to a person, where its name alone does not say it."""

@@ -10,11 +10,20 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from barnabas.server.console.pages.access import acls, delete_acl, delete_quota, delete_user, quotas, users
-from barnabas.server.console.pages.cluster import broker_dirs, broker_loggers, broker_settings, overview, transactions
+from barnabas.server.console.pages.cluster import (
+    broker_dirs,
+    broker_loggers,
+    broker_settings,
+    leaders,
+    moves,
+    overview,
+    transactions,
+)
 from barnabas.server.console.pages.groups import delete_group, group, group_reset, groups
 from barnabas.server.console.pages.records import live, live_events, produce, record, records, records_export
 from barnabas.server.console.pages.topics import (
     delete_topic,
+    move_topic,
     new_topic,
     topic,
     topic_groups,
@@ -66,6 +75,13 @@ PAGES: Final = (
         topic_settings.show,
         "settings with source and documentation; change one",
         topic_settings.change,
+    ),
+    Page(
+        "topics.move",
+        "/topics/{topic}/move",
+        move_topic.show,
+        "which partitions would move to other brokers; move them",
+        move_topic.change,
     ),
     Page(
         "topics.delete",
@@ -129,6 +145,14 @@ PAGES: Final = (
         delete_quota.show,
         "what counts without some limits; take them away",
         delete_quota.change,
+    ),
+    Page("overview.moves", "/moves", moves.show, "partitions on their way to other brokers; call off", moves.change),
+    Page(
+        "overview.leaders",
+        "/leaders",
+        leaders.show,
+        "partitions not led by their preferred replica; elect it",
+        leaders.change,
     ),
     Page(
         "overview.directories",
