@@ -5,7 +5,8 @@
 #
 # Settings are KAFKA_* variables (KAFKA_ZOOKEEPER_CONNECT is zookeeper.connect) or arguments (--set key=value);
 # KAFKA_CREATE_TOPICS=orders:3:1,clicks:1:1 makes topics. examples/compose.yaml: reached from the host and from
-# containers. One of a cluster:
+# containers. KAFKA_CONSOLE_LISTENER=http://0.0.0.0:8080 brings a console along (docs/console.md: it wants a password
+# then). One of a cluster:
 #
 #     docker run --network kafka --name broker-1 --stop-timeout 120 -v broker-1:/data \
 #         -e KAFKA_BROKER_ID=1 -e KAFKA_ZOOKEEPER_CONNECT=zookeeper:2181 \
@@ -25,7 +26,7 @@ COPY --from=native /wheels /wheels
 # The environment has no pip of its own: nothing is installed into a running broker.
 RUN python -m venv --without-pip /opt/barnabas \
     && python -m pip --python /opt/barnabas/bin/python install --no-cache-dir --constraint .ci/constraints.txt \
-        ".[fast,lz4,regex]" /wheels/*.whl
+        ".[fast,lz4,regex,console]" /wheels/*.whl
 
 FROM python:3.13-slim
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip

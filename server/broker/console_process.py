@@ -19,6 +19,7 @@ import trio
 
 from barnabas.replication import Endpoint
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.runtime.logs import current_style
 from barnabas.server.runtime.wording import in_words
 
 log = logging.getLogger("barnabas.console")
@@ -34,19 +35,25 @@ _PROGRAM: Final = (
 )
 
 
-def arguments(config: BrokerConfig, endpoints: Sequence[Endpoint]) -> list[str]:
-    """Of `barnabas console`. endpoints: where the broker is, as it is advertised."""
+def arguments(config: BrokerConfig, endpoints: Sequence[Endpoint], log_style: str = "text") -> list[str]:
+    """Of `barnabas console`. endpoints: where the broker is, as it is advertised. log_style: of the broker's log, whose
+    standard error is the console's; it says what is wrong there, and what was changed.
+    """
     plain = [each for each in endpoints if each.security_protocol == "PLAINTEXT"]
     command_config = config.get_optional_str("console.command.config")
     chosen = endpoints[0] if command_config is not None or not plain else plain[0]
     host = f"[{chosen.host}]" if ":" in chosen.host else chosen.host
     found = ["console", "--bootstrap", f"{host}:{chosen.port}", "--exit-with-parent"]
     found += ["--listen", config.get_str("console.listener").removeprefix("http://"), "--log-level", "warn"]
+    found += ["--logger", "console.audit=info", "--log-format", log_style, "--log-name", "console"]
     if command_config is not None:
         found += ["--command-config", command_config]
     password_file = config.get_optional_str("console.password.file")
     if password_file is not None:
         found += ["--password-file", password_file]
+    for option, key in (("--host", "console.host.names"), ("--proxy", "console.proxy.addresses")):
+        for text in config.get_list(key):
+            found += [option, text]
     return [*found, "--read-only"] if config.get_bool("console.read.only") else found
 
 
@@ -58,7 +65,7 @@ async def run_beside(
     while True:
         began = trio.current_time()
         try:
-            status = await _life(arguments(config, endpoints), ready)
+            status = await _life(arguments(config, endpoints, current_style()), ready)
         except OSError as error:
             log.error("the console cannot be started: %s", in_words(error))
             status = None

@@ -39,6 +39,7 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str], version: str) ->
 def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str) -> int:
     from barnabas.server.console.app import Options
     from barnabas.server.console.serving import Open, Setup, run
+    from barnabas.server.console.web.proxies import Proxies
     from barnabas.server.network.listeners import CannotListen
     from barnabas.server.runtime.wording import causes
     from barnabas.server.settings.endpoints import parse_http
@@ -47,12 +48,18 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str)
         listen = parse_http(f"http://{chosen.listen}")
     except ValueError:
         raise Refused(f"--listen {chosen.listen} must be written as HOST:PORT") from None
+    try:
+        proxies = Proxies(chosen.proxy)
+    except ValueError as error:
+        raise Refused(f"--proxy: {error}; an address is expected, or a network as 10.0.0.0/8") from None
     bootstrap = bootstrap_of(chosen, environ)
     setup = Setup(
         bootstrap,
         approach_by(chosen.command_config),
         listen,
-        Options(", ".join(bootstrap), version, chosen.read_only, frozenset(name.lower() for name in chosen.host)),
+        Options(
+            ", ".join(bootstrap), version, chosen.read_only, proxies, frozenset(name.lower() for name in chosen.host)
+        ),
         None if chosen.password_file is None else _password(chosen.password_file),
         chosen.login,
         chosen.timeout,

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -35,6 +35,7 @@ from barnabas.server.console.routes import PAGES, SHORT, Page
 from barnabas.server.console.web.audit import Audit
 from barnabas.server.console.web.fields import Fields, Unclear
 from barnabas.server.console.web.guard import HEADERS, is_known_host, is_of_this_origin
+from barnabas.server.console.web.proxies import Proxies
 from barnabas.server.console.web.rendering import TEMPLATES, Templates, link
 from barnabas.server.console.web.segments import named
 from barnabas.server.console.web.view import SAID, Answer, Done, Refusal, Sent, View, of_client
@@ -72,6 +73,7 @@ class Options:
     where: str
     version: str
     is_read_only: bool = False
+    proxies: Proxies = field(default_factory=Proxies)
     host_names: Collection[str] = ()
 
 
@@ -119,9 +121,14 @@ class Console:
             await self._app(scope, receive, send)
             return
 
+        scope = self._by_proxies(scope)
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if scope["scheme"] == "https":
+                    for cookie in headers.getlist("set-cookie"):  # one at most
+                        headers["set-cookie"] = f"{cookie}; Secure"
                 for name, value in HEADERS:
                     headers[name] = value
                 headers.setdefault("cache-control", "no-store")
@@ -137,6 +144,17 @@ class Console:
                 media_type="text/plain",
             )
         await app(scope, receive, guarded)
+
+    def _by_proxies(self, scope: Scope) -> Scope:
+        """As it was before it came to a proxy that is trusted."""
+        client = scope.get("client")
+        proxies = self._options.proxies
+        if client is None or not proxies.are_trusted(client[0]):
+            return scope
+        headers = Headers(scope=scope)
+        visitor = proxies.visitor(client[0], headers.getlist("x-forwarded-for"))
+        scheme = headers.get("x-forwarded-proto", "").strip().lower()
+        return {**scope, "client": (visitor, 0), "scheme": "https" if scheme == "https" else scope["scheme"]}
 
     # -- pages -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -105,13 +105,15 @@ class Visitor(trio.abc.HalfCloseableStream):
 
 
 class Front:
-    """Serves `app`, an ASGI application. trusted(address): it is a proxy, with connections of many visitors."""
+    """Serves `app`, an ASGI application. is_proxy(address): a trusted one, with connections of many visitors."""
 
-    def __init__(self, app: Any, config: Config, bounds: Bounds, trusted: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: Any, config: Config, bounds: Bounds, is_proxy: Callable[[str], bool] = lambda address: False
+    ) -> None:
         self._app = wrap_app(app, config.wsgi_max_body_size, "asgi")
         self._config = config
         self._bounds = bounds
-        self._trusted = frozenset(trusted)
+        self._is_proxy = is_proxy
         self._context = WorkerContext(None)
         self._here: dict[Visitor, None] = {}
         self._by_address: Counter[str] = Counter()
@@ -170,7 +172,7 @@ class Front:
 
     async def _has_room(self, address: str) -> bool:
         """Whether one more from there may come; the quietest connection may have gone for it."""
-        is_crowd = address not in self._trusted and self._by_address[address] >= self._bounds.each
+        is_crowd = not self._is_proxy(address) and self._by_address[address] >= self._bounds.each
         if not is_crowd and len(self._here) < self._bounds.connections:
             return True
         among = [each for each in self._here if each.address == address] if is_crowd else list(self._here)

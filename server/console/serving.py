@@ -86,7 +86,7 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
                 nursery.start_soon(contained, log, "following the lag of groups", following)
             ended = trio.Event()
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-                front = Front(Admission(console), _config(), Bounds())
+                front = Front(Admission(console), _config(), Bounds(), setup.options.proxies.are_trusted)
                 await nursery.start(_until, front, listening, ended, nursery.cancel_scope)
                 log.info("the console is at %s", url_of(setup.listen, port))
                 ready(url_of(setup.listen, port))

@@ -178,6 +178,11 @@ def set_up(
         logging.getLogger(None if name == ROOT else name).setLevel(number)
 
 
+def current_style() -> str:
+    """How this process logs: `json` or `text`; for processes that log beside it."""
+    return "json" if any(isinstance(each.formatter, JsonFormatter) for each in logging.getLogger().handlers) else "text"
+
+
 def full_name(name: str) -> str:
     """`network` → `barnabas.network`; full names and `root` stay."""
     if name in (ROOT, PROJECT) or name.startswith(PROJECT + "."):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 from barnabas.server.settings.endpoints import parse_http
 from barnabas.server.settings.model import Check, Setting, Type, Value, works
 
@@ -14,6 +16,13 @@ def _is_http(value: Value) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _are_networks(value: Value) -> bool:
+    try:
+        return isinstance(value, tuple) and all(map(ip_network, value))
+    except ValueError:
+        return False
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -39,6 +48,22 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         "A file that only its owner can read, with the password that visitors of the console must know, in one line. "
         "Needed where other machines can reach the console.",
+        note=_OURS,
+    ),
+    works(
+        "console.host.names",
+        Type.LIST,
+        (),
+        "Names by which browsers may call the console, beside addresses and localhost.",
+        note=_OURS,
+    ),
+    works(
+        "console.proxy.addresses",
+        Type.LIST,
+        (),
+        "Addresses or networks (10.0.0.0/8) of proxies before the console, whose X-Forwarded-For says who visits, and "
+        "whose X-Forwarded-Proto, if it is https, that cookies are for encrypted ways only.",
+        Check("addresses, or networks as 10.0.0.0/8", _are_networks),
         note=_OURS,
     ),
     works(

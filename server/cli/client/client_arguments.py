@@ -106,6 +106,13 @@ def add_console(commands: Commands, add_logging: Callable[[argparse.ArgumentPars
         metavar="NAME",
         help="a name by which browsers may call it, beside addresses and localhost; may be repeated",
     )
+    console.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="a proxy before it, or a network of such: its X-Forwarded-For and -Proto count; may be repeated",
+    )
     console.add_argument("--read-only", action="store_true", help="nothing can be changed")
     console.add_argument(
         "--exit-with-parent",

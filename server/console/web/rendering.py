@@ -59,8 +59,8 @@ def link(path: str, **query: object) -> str:
 
 
 def amount(number: float | None) -> str:
-    """`1,234`."""
-    return NOTHING if number is None else f"{number:,}"
+    """`1,234`, `1,234.5`."""
+    return NOTHING if number is None else f"{int(number) if number == int(number) else number:,}"
 
 
 def bytes_(number: int | None) -> str:

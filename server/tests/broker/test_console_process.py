@@ -20,6 +20,9 @@ from barnabas.replication import Endpoint
 from barnabas.server.broker import console_process
 from barnabas.server.broker.console_process import arguments, run_beside
 from barnabas.server.config.broker import BrokerConfig
+from barnabas.server.config.problems import SettingsRefused
+from barnabas.server.runtime.logs import set_up
+from barnabas.server.tests.runtime.test_logs import restored  # noqa: F401
 from barnabas.server.tests.test_layers import ROOT
 
 PLAIN = Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT")
@@ -33,6 +36,7 @@ def config(**settings: str) -> BrokerConfig:
 
 def test_what_it_is_called_with() -> None:
     listen = ["--exit-with-parent", "--listen", "127.0.0.1:8080", "--log-level", "warn"]
+    listen += ["--logger", "console.audit=info", "--log-format", "text", "--log-name", "console"]
     assert arguments(config(), [SECURE, PLAIN]) == ["console", "--bootstrap", "localhost:9092", *listen]
     secured = config(console_command_config="/c", console_password_file="/p", console_read_only="true")
     assert arguments(secured, [SECURE, PLAIN]) == [
@@ -40,6 +44,33 @@ def test_what_it_is_called_with() -> None:
         *("--command-config", "/c", "--password-file", "/p", "--read-only"),
     ]
     assert "[::1]:9093" in arguments(config(), [SECURE])
+    behind = config(console_host_names="a.example,b.example", console_proxy_addresses="127.0.0.1,10.0.0.0/8")
+    assert arguments(behind, [PLAIN], "json")[-10:] == [
+        *("--log-format", "json", "--log-name", "console")[-2:],
+        *("--host", "a.example", "--host", "b.example", "--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8"),
+    ]
+    assert "--log-format json" in " ".join(arguments(behind, [PLAIN], "json"))
+    with pytest.raises(SettingsRefused, match=r"console\.proxy\.addresses"):
+        config(console_proxy_addresses="proxy.example")
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+async def test_it_logs_as_the_broker_does(
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: MockClock,
+    restored: None,  # noqa: F811
+    style: str,
+) -> None:
+    called: list[Sequence[str]] = []
+
+    async def life(arguments: Sequence[str], ready: Any) -> int:
+        called.append(arguments)
+        return 2
+
+    monkeypatch.setattr(console_process, "_life", life)
+    set_up("info", style)
+    await run_beside(config(), [PLAIN])
+    assert called[0][called[0].index("--log-format") + 1] == style
 
 
 async def test_it_is_started_again(

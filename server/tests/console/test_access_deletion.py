@@ -65,15 +65,15 @@ def acl(
         (acl("+t"), [], ["can no longer do this", "the last ACL for Topic t"]),
         (acl("+t"), [acl("+u")], ["can no longer do this", "the last ACL for Topic t"]),
         (acl("+t"), [acl("+t", "User:b")], ["can no longer do this"]),
-        (acl("+t"), [acl("+t", "User:*")], ["stays allowed: 1 other ACL"]),
-        (acl("+t"), [acl("+*"), acl("+x*")], ["stays allowed: 1 other ACL"]),
-        (acl("+tea"), [acl("+*"), acl("+t*"), acl("+x*")], ["stays allowed: 2 other ACLs"]),
+        (acl("+t"), [acl("+t", "User:*")], ["stays allowed, by 1 other ACL"]),
+        (acl("+t"), [acl("+*"), acl("+x*")], ["stays allowed, by 1 other ACL"]),
+        (acl("+tea"), [acl("+*"), acl("+t*"), acl("+x*")], ["stays allowed, by 2 other ACLs"]),
         (acl("+t"), [acl("+t", operation=AclOperation.ALL)], ["stays allowed"]),
         (acl("+t"), [acl("+t", host="10.0.0.1")], ["can no longer do this"]),
         (acl("+t*"), [acl("+t")], ["can no longer do this", "the last ACL for Topic t"]),
         (acl("+t"), [acl("-t", "User:*"), acl("+*")], ["allows nothing now"]),
         (acl("-t"), [acl("+*")], ["is allowed afterwards"]),
-        (acl("-t"), [acl("+*"), acl("-*")], ["stays denied: 1 other ACL"]),
+        (acl("-t"), [acl("+*"), acl("-*")], ["stays denied, by 1 other ACL"]),
         (acl("-t"), [acl("+t", "User:b")], ["stays forbidden"]),
         (acl("-t"), [], ["stays forbidden", "the last ACL"]),
     ],
@@ -94,7 +94,7 @@ async def test_an_acl_is_deleted(autojump_clock: MockClock, place: Place, caplog
     assert len(links) == 1
     shown = await browser.get(links[0])
     checked(shown)
-    assert "It stays allowed: 1 other ACL" in shown.words
+    assert "It stays allowed, by 1 other ACL" in shown.words
     data = (await browser.get(links[0].replace("/delete-acl", "/delete-acl.json"))).json
     assert (data["found"], data["acl"]["name"], [each["name"] for each in data["left"]]) == (True, "orders", ["*"])
     assert len((await browser.get("/acls.json")).json["acls"]) == 3  # nothing has happened yet
@@ -245,8 +245,8 @@ async def test_limits_are_taken_away(autojump_clock: MockClock, place: Place, ca
     link = next(link for link in links if "consumer" in link)
     shown = await browser.get(link)
     checked(shown)
-    assert "producer_byte_rate 1,000.0 Without it counts 50.0, the limit of user default" in shown.words
-    assert "consumer_byte_rate 7.0 Without it there is no limit." in shown.words
+    assert "producer_byte_rate 1,000 Without it counts 50, the limit of user default" in shown.words
+    assert "consumer_byte_rate 7 Without it there is no limit." in shown.words
     data = (await browser.get(link.replace("-quota", "-quota.json"))).json
     assert [(each["limit"], each["chosen"]) for each in data["limits"]] == [
         ("consumer_byte_rate", True),

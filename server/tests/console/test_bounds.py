@@ -64,7 +64,7 @@ async def served(app: Any, bounds: Bounds, trusted: tuple[str, ...] = ()) -> Asy
     """The port, and the front."""
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
-    front, ended = Front(app, _config(), bounds, trusted), trio.Event()
+    front, ended = Front(app, _config(), bounds, trusted.__contains__), trio.Event()
     with trio.fail_after(LIMIT_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(front.serve, [listening], ended, 2.0))

@@ -89,7 +89,9 @@ BEYOND = {
     "console.listener",
     "console.read.only",
     "console.password.file",
+    "console.proxy.addresses",
     "console.command.config",
+    "console.host.names",
 }
 
 

@@ -65,7 +65,7 @@ def effects(acl: AclBinding, others: Iterable[AclBinding]) -> Iterator[str]:
     denying = [each for each in same if each.permission_type is PermissionType.DENY]
     if entry.permission_type is PermissionType.DENY:
         if denying:
-            yield f"It stays denied: {counted(len(denying), 'other ACL')} that deny as much remain."
+            yield f"It stays denied, by {counted(len(denying), 'other ACL')}."
         elif allowing:
             yield "What it denies is allowed afterwards, by an ACL that remains."
         else:
@@ -73,7 +73,7 @@ def effects(acl: AclBinding, others: Iterable[AclBinding]) -> Iterator[str]:
     elif denying:
         yield "It allows nothing now: an ACL that denies as much wins over it."
     elif allowing:
-        yield f"It stays allowed: {counted(len(allowing), 'other ACL')} that allow as much remain."
+        yield f"It stays allowed, by {counted(len(allowing), 'other ACL')}."
     else:
         yield f"{entry.principal} can no longer do this unless he is a super user, or another ACL allows a part of it."
     if not about:

@@ -57,7 +57,7 @@ async def change(visit: Visit) -> Done | View:
             return await _view(visit, [str(failed)], 422)
         raise refused("quota", failed)
     data = {"entity": entity_row(entity), "limit": limit, "value": value}
-    return Done(f"set {limit}={value:g} for {whose(entity)}", "quota-set", "/quotas", data)
+    return Done(f"set {limit}={value:.15g} for {whose(entity)}", "quota-set", "/quotas", data)
 
 
 def entity_row(entity: Entity) -> list[dict[str, str | None]]:
