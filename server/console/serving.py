@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import signal
@@ -25,8 +24,7 @@ from barnabas.server.console.doors import ClusterDoor, Door, PasswordDoor
 from barnabas.server.console.front import Bounds, Front
 from barnabas.server.console.web.admission import Admission
 from barnabas.server.console.web.visitors import Visitors
-from barnabas.server.network.addresses import plain_host
-from barnabas.server.network.listeners import bind
+from barnabas.server.network.listeners import bind, is_loopback
 from barnabas.server.runtime.containment import serve as contained
 from barnabas.server.settings.endpoints import ListenAddress
 
@@ -65,7 +63,7 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
     listening = bind(setup.listen, BACKLOG, -1)
     try:
         door = _door(setup)
-        if door is None and not all(map(_is_loopback, listening)):
+        if door is None and not all(map(is_loopback, listening)):
             raise Open(
                 f"{setup.listen} is open to other machines: have visitors log in (--password-file, --login), "
                 "or let it listen on 127.0.0.1"
@@ -138,7 +136,3 @@ def url_of(address: ListenAddress, port: int) -> str:
     """A URL that leads there from this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "localhost"}.get(address.host, address.host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(sock: socket.socket) -> bool:
-    return ipaddress.ip_address(plain_host(str(sock.getsockname()[0]))).is_loopback

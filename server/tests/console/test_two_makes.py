@@ -13,10 +13,12 @@ import trio
 
 pytest.importorskip("starlette")
 
+from barnabas.kproto import ErrorCode
 from barnabas.server.client.access.quotas import alter_quota, describe_quotas
 from barnabas.server.client.access.scram_users import Credential, delete_credential, describe_users, put_user
 from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.moves import elect_preferred, list_moves, move
 from barnabas.server.client.topics import delete_topics
 from barnabas.server.console.app import Console, Options
 from barnabas.server.console.desk import Desk
@@ -113,6 +115,32 @@ async def test_users_and_quotas(place: Place) -> None:
     assert await alter_quota(client, entity, {"producer_byte_rate": None}) is None
     await until(describe_quotas, client, lambda quotas: not quotas)
     assert await alter_quota(client, entity, {"no_such_rate": 1.0}) is not None
+
+
+async def test_moves_and_leaders(place: Place) -> None:
+    _, client = place
+    await delete_topics(client, ["placed"])
+    await filled(client, "placed", 2, 2)
+    broker = min(client.view.brokers)
+    assert await list_moves(client) == {}
+    done = await move(client, {("placed", 0): [broker], ("placed", 1): [broker + 7], ("placed", 9): [broker]})
+    codes = {index: None if failed is None else failed.code for (_, index), failed in done.items()}
+    assert codes == {
+        0: None,
+        1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    off: Any = await move(client, {("placed", 0): None})
+    assert off["placed", 0].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    found: Any = await elect_preferred(client, [("placed", 0), ("placed", 9)])
+    assert found["placed", 0].code == ErrorCode.ELECTION_NOT_NEEDED
+    assert found["placed", 9].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    nothing: Any = await move(client, {("nothing", 0): None})
+    # A controller of Apache Kafka 4 looks for the topic first; ours, as one of 3.x with ZooKeeper, for the move.
+    assert nothing["nothing", 0].code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    )
 
 
 async def until(ask: Any, client: Client, is_so: Any) -> Any:
