@@ -56,6 +56,7 @@ from barnabas.server.cluster.member import ClusterMember
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.listener_changes import is_same, why_not_now, why_not_stored, with_listeners_of
 from barnabas.server.config.topics import LogConfigs
+from barnabas.server.coordinators.deleted_topics import forget_deleted_topics
 from barnabas.server.network.listeners import NOTHING_BOUND, Bound, bind_all, sweep_idle
 from barnabas.server.network.open_listeners import endpoints_of
 from barnabas.server.network.peers import Connect, tcp_connect
@@ -390,6 +391,7 @@ class Broker:
         nursery.start_soon(serve, log, "fetching producer ids", services.producer_ids.run)
         nursery.start_soon(services.groups.run)
         nursery.start_soon(services.transactions.run)
+        nursery.start_soon(services.share_states.run)
         nursery.start_soon(services.verification.run)
         if parts.followers is not None:
             nursery.start_soon(parts.followers.run)
@@ -437,8 +439,8 @@ class Broker:
         sweep = partial(sweep_idle, reactor, self._current_config)
         nursery.start_soon(serve, log, "closing idle connections", sweep)
         if self._config.is_clustered:
-            forget = partial(services.groups.forget_deleted_topics, services.cluster.image_until)
-            nursery.start_soon(serve, log, "deleting offsets of deleted topics", forget)
+            watched = services.current_image, services.cluster.image_until, services.groups, services.share_states
+            nursery.start_soon(serve, log, "forgetting deleted topics", partial(forget_deleted_topics, *watched))
             nursery.start_soon(serve, log, "reading the cluster", partial(self._learn_of_cluster, services.cluster))
             with trio.move_on_after(IMAGE_S) as limit:
                 await services.cluster.image_received.wait()
@@ -554,6 +556,7 @@ class Broker:
             self._parts.listeners.config_changed()
             services.groups.config_changed()
             services.transactions.config_changed()
+            services.share_states.config_changed()
             for name, topic in services.image.topics.items():
                 services.partitions.config_changed(name, topic.config)
 

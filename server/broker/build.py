@@ -39,6 +39,7 @@ from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.groups import GroupCoordinator
 from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
+from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.admission import Admission
@@ -166,6 +167,7 @@ def build(ground: Ground) -> Parts:
         partition_count=partial(partition_count, ground.store),
         transaction_version=lambda: features.level("transaction.version"),
     )
+    share_states = ShareStateCoordinator(coordinator_ground)
     verification = TxnVerification(
         transactions,
         partitions,
@@ -188,6 +190,7 @@ def build(ground: Ground) -> Parts:
         RoleListeners(
             groups,
             transactions,
+            share_states,
             followers=NO_LISTENER if followers is None else followers,
             isr=NO_LISTENER if isr is None else isr,
             moves=NO_LISTENER if moves is None else moves,
@@ -227,6 +230,7 @@ def build(ground: Ground) -> Parts:
         throttle=Throttle(quotas, timers, trio.current_time, time.thread_time),
         groups=groups,
         transactions=transactions,
+        share_states=share_states,
         verification=verification,
         markers=markers,
         features=features,

@@ -26,6 +26,7 @@ from barnabas.replication import (
     GROUP_CONFIG,
     GROUP_METADATA_TOPIC,
     MAX_NEW_PARTITIONS,
+    SHARE_GROUP_STATE_TOPIC,
     TOPIC_CONFIG,
     TRANSACTION_STATE_TOPIC,
     CommitRefused,
@@ -415,6 +416,21 @@ def auto_topic(name: str, config: BrokerConfig) -> TopicRequest:
                 ("min.insync.replicas", str(config.get_int("transaction.state.log.min.isr"))),
                 ("segment.bytes", str(config.get_int("transaction.state.log.segment.bytes"))),
                 ("unclean.leader.election.enable", "false"),
+            ),
+            automatic=True,
+        )
+    if name == SHARE_GROUP_STATE_TOPIC:
+        # Not compacted: its coordinator cuts off what is redundant.
+        return TopicRequest(
+            name,
+            config.get_int("share.coordinator.state.topic.num.partitions"),
+            config.get_int("share.coordinator.state.topic.replication.factor"),
+            configs=(
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(config.get_int("share.coordinator.state.topic.min.isr"))),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(config.get_int("share.coordinator.state.topic.segment.bytes"))),
             ),
             automatic=True,
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -47,7 +47,7 @@ from barnabas.kproto.messages import (
     SyncGroupRequest,
 )
 from barnabas.logdir import InTransaction, OwnProducer
-from barnabas.replication import GROUP_METADATA_TOPIC, Image, TopicImage
+from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.config import groups as group_config
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
 from barnabas.server.coordinators.ground import CoordinatorGround
@@ -63,10 +63,6 @@ from barnabas.server.runtime.turns import Steps
 
 OPEN_S = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
-
-
-def _is_gone(before: TopicImage, after: TopicImage | None) -> bool:
-    return after is None or (after.topic_id != before.topic_id and any(before.topic_id))
 
 
 class GroupCoordinator:
@@ -204,19 +200,6 @@ class GroupCoordinator:
             nursery.start_soon(self.runtime.run)
             nursery.start_soon(serve, self.log, "expiring offsets", self._run_expiry)
             nursery.start_soon(serve, self.log, "resolving expressions", self._patterns.run)
-
-    async def forget_deleted_topics(self, image_until: Callable[[Callable[[Image], bool]], Awaitable[None]]) -> None:
-        """Watch the images, until cancelled: a cluster may delete topics of which this broker has no partition."""
-        before = self._image()
-        while True:
-            seen = before.topics
-            await image_until(lambda image: image.topics is not seen)  # noqa: B023
-            before, old = self._image(), seen
-            if self._shards:
-                after = before.topics
-                gone = [name for name, topic in old.items() if _is_gone(topic, after.get(name))]
-                if gone:
-                    self.topics_deleted(gone)
 
     async def _run_expiry(self) -> None:
         while True:

@@ -137,6 +137,8 @@ def _defaults(static: Mapping[str, str], wishes: Wishes) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
         # All on one machine: the network is no reason for silence.
         "zookeeper.session.timeout.ms": SESSION_MS,
     }

@@ -29,6 +29,7 @@ def obstacles(sources: Sources) -> Iterator[str]:
     for name, shards in (
         ("groups", services.groups.runtime.shards),
         ("transactions", services.transactions.runtime.shards),
+        ("share partitions", services.share_states.runtime.shards),
     ):
         loading = sum(not led.is_active for led in shards.values())
         if loading:

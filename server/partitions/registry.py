@@ -23,6 +23,7 @@ from barnabas.kproto.allowance import Allowance
 from barnabas.logdir import LogConfig, LogDir, LogDirs, PartitionLog, Promoted, StorageError
 from barnabas.replication import (
     GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerImage,
     Image,
@@ -217,6 +218,8 @@ class Partitions:
         """The coordinators of a topic of this name, usually none."""
         if topic == GROUP_METADATA_TOPIC:
             return self._listeners.groups
+        if topic == SHARE_GROUP_STATE_TOPIC:
+            return self._listeners.share_states
         return self._listeners.transactions if topic == TRANSACTION_STATE_TOPIC else None
 
     def _admit(
@@ -333,6 +336,8 @@ class Partitions:
             coordinators.resign(index)
         elif last and not moved:
             self._listeners.groups.topics_deleted([topic])
+            if any(partition.topic_id):
+                self._listeners.share_states.topics_deleted([partition.topic_id])
         self._listeners.followers.unfollow(partition)
         partition.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER if moved else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.log_dirs.delete(topic, index)
@@ -494,6 +499,7 @@ class Partitions:
                     contain(log, "answering a waiting fetch", error, waiter)
         self._listeners.groups.resign_all()
         self._listeners.transactions.resign_all()
+        self._listeners.share_states.resign_all()
         for partition in self:
             partition.resign()
 

@@ -15,7 +15,7 @@ from barnabas.server.partitions.partition import Partition
 
 
 class CoordinatorRoles(Protocol):
-    """Coordinates groups or transactions; notified of the roles of its topic's partitions."""
+    """Coordinates groups, transactions or share partitions; notified of the roles of its topic's partitions."""
 
     def lead(self, partition: Partition) -> None: ...
 
@@ -31,6 +31,12 @@ class GroupRoles(CoordinatorRoles, Protocol):
     """Has groups with committed offsets; notified of deleted topics."""
 
     def topics_deleted(self, topics: Collection[str]) -> None: ...
+
+
+class ShareStateRoles(CoordinatorRoles, Protocol):
+    """Has what is stored of share partitions; notified of deleted topics."""
+
+    def topics_deleted(self, topic_ids: Collection[bytes]) -> None: ...
 
 
 class FollowerRoles(Protocol):
@@ -69,8 +75,8 @@ class NoListener:
     def write_failed(self, index: int) -> None:
         """Part of `CoordinatorRoles`."""
 
-    def topics_deleted(self, topics: Collection[str]) -> None:
-        """Part of `GroupRoles`."""
+    def topics_deleted(self, topics: Collection[str] | Collection[bytes]) -> None:
+        """Part of `GroupRoles` and of `ShareStateRoles`."""
 
     def follow(self, partition: Partition, leader: BrokerImage) -> None:
         """Part of `FollowerRoles`."""
@@ -90,12 +96,13 @@ NO_LISTENER: Final = NoListener()
 
 @dataclass(frozen=True)
 class RoleListeners:
-    """`groups`, `transactions`: the coordinators. `followers` fetches from leaders, `isr` sends proposals to the
-    controller, `moves` copies to other log directories.
+    """`groups`, `transactions`, `share_states`: the coordinators. `followers` fetches from leaders, `isr` sends
+    proposals to the controller, `moves` copies to other log directories.
     """
 
     groups: GroupRoles = NO_LISTENER
     transactions: CoordinatorRoles = NO_LISTENER
+    share_states: ShareStateRoles = NO_LISTENER
     followers: FollowerRoles = NO_LISTENER
     isr: IsrProposals = NO_LISTENER
     moves: LogDirMoves = NO_LISTENER

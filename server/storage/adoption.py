@@ -32,7 +32,7 @@ from barnabas.kproto.records import CorruptRecords
 from barnabas.kproto.stored import TransactionLogValue, decode_versioned
 from barnabas.logdir import LogDir, LogDirError
 from barnabas.logdir.dirs.survey import Metadata, has_segments, kraft_metadata, log_values, partitions_in, topic_id_of
-from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Store, new_uuid, topic_names
+from barnabas.replication import TRANSACTION_STATE_TOPIC, Store, is_internal, new_uuid, topic_names
 from barnabas.replication.tree.found_topics import FoundTopic, enter_topics, is_new, reserve_producer_ids
 from barnabas.server.cluster.topic_requests import auto_topic
 from barnabas.server.config.broker import BrokerConfig
@@ -113,7 +113,7 @@ async def find_topics(
     metadata = await offload(_kraft_metadata, log_dirs)
     if metadata is not None:
         return _recorded(metadata, on_disk)
-    unknown = [name for name in on_disk if name not in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)]
+    unknown = [name for name in on_disk if not is_internal(name)]
     if unknown:
         log.warning(
             "the settings of %s are not in the log directory: retention is off for them (retention.ms=-1 and "
@@ -175,7 +175,7 @@ def _guessed(name: str, indexes: Mapping[int, bytes | None], config: BrokerConfi
     topic_id = ids.most_common(1)[0][0] if ids else new_uuid(rng)
     count = max(indexes) + 1
     settings: Mapping[str, str] = NO_RETENTION
-    if name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+    if is_internal(name):
         wanted = auto_topic(name, config)
         if count > len(indexes):
             # Which partition a group or a transactional id belongs to depends on how many there are.

@@ -215,6 +215,8 @@ def test_the_number_in_a_cluster_is_generated_unless_given() -> None:
         ("offsets.topic.replication.factor", 3),
         ("transaction.state.log.replication.factor", 3),
         ("transaction.state.log.min.isr", 2),
+        ("share.coordinator.state.topic.replication.factor", 3),
+        ("share.coordinator.state.topic.min.isr", 2),
     ],
 )
 def test_coordinators_topics_are_replicated_in_a_cluster(key: str, in_cluster: int) -> None:

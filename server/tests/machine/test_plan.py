@@ -47,9 +47,10 @@ def test_nothing_said() -> None:
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (4, 3, 2)])
 def test_replicas_are_no_more_than_brokers(brokers: int, replicas: int, in_sync: int) -> None:
     config = plan(brokers).brokers[0].config
-    for key in ("default", "offsets.topic", "transaction.state.log"):
+    for key in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
         assert config.get_int(f"{key}.replication.factor") == replicas
     assert config.get_int("min.insync.replicas") == config.get_int("transaction.state.log.min.isr") == in_sync
+    assert config.get_int("share.coordinator.state.topic.min.isr") == in_sync
 
 
 def test_what_is_said_holds(tmp_path: Path) -> None:

@@ -61,13 +61,19 @@ OTHER_DEFAULTS = {
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
     # KIP-848 as in 4.3.1: 3.9.1 has it as a preview.
     "group.consumer.migration.policy",
     "group.coordinator.rebalance.protocols",
 }
 
 # Values that Apache Kafka takes, and then its own topics can never be made.
-NARROWER = {"offsets.topic.segment.bytes": 14, "transaction.state.log.segment.bytes": 14}
+NARROWER = {
+    "offsets.topic.segment.bytes": 14,
+    "transaction.state.log.segment.bytes": 14,
+    "share.coordinator.state.topic.segment.bytes": 14,
+}
 
 # Settings we know beyond AbstractKafkaConfig: dynamic-only ones (DynamicConfig.Broker), Kafka's own authorizers', and
 # where the login for ZooKeeper is; and our own.
@@ -215,7 +221,7 @@ def test_synonyms_are_the_ones_of_topics() -> None:
             assert SYNONYMS[names[0]] == names
 
 
-@pytest.mark.parametrize("prefix", ["offsets.topic", "transaction.state.log"])
+@pytest.mark.parametrize("prefix", ["offsets.topic", "transaction.state.log", "share.coordinator.state.topic"])
 def test_internal_topics_are_described_as_topics_can_be_made(prefix: str) -> None:
     assert PARTITIONS_AT_ONCE == MAX_NEW_PARTITIONS
     for key, low, high in (("num.partitions", 1, MAX_NEW_PARTITIONS), ("segment.bytes", 14, 2**31 - 1)):

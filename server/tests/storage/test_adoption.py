@@ -57,6 +57,7 @@ async def test_without_its_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
             ("__consumer_offsets", 1): None,
             ("__consumer_offsets", 2): None,
             ("__transaction_state", 1): records(state, key=key),
+            ("__share_group_state", 7): None,
         },
         MetaProperties(0, "the-old-cluster", 3),
     )
@@ -80,6 +81,9 @@ async def test_without_its_metadata(tmp_path: Path, caplog: pytest.LogCaptureFix
             offsets, transactions = image.topics["__consumer_offsets"], image.topics["__transaction_state"]
             assert (len(offsets.partitions), len(transactions.partitions)) == (3, 50)
             assert offsets.config["cleanup.policy"] == transactions.config["cleanup.policy"] == "compact"
+            shares = image.topics["__share_group_state"]
+            assert len(shares.partitions) == 50
+            assert (shares.config["cleanup.policy"], shares.config["retention.ms"]) == ("delete", "-1")
             # 4000 stands in a log, 5000 among the transactional ids.
             assert await broker.services.producer_ids.next_id() == 5001
     assert "retention is off" in caplog.text
