@@ -37,7 +37,7 @@ from barnabas.coordinator.share.acknowledging import (
 )
 from barnabas.coordinator.share.acquiring import Acquired, LogBatch, Wanted, acquire
 from barnabas.coordinator.share.batches import StateBatch, add, are_in_order
-from barnabas.coordinator.share.states import AcknowledgeType, RecordState, ShareSettings
+from barnabas.coordinator.share.states import STORED, AcknowledgeType, RecordState, ShareSettings
 from barnabas.coordinator.share.window import Piece, Window
 from barnabas.coordinator.share.writes import Change, StateWrites, WriteState
 from barnabas.kproto import ErrorCode, KafkaError
@@ -46,7 +46,6 @@ log = logging.getLogger("barnabas.groups")
 
 NOT_KNOWN: Final = -1
 """The start of a partition that no member has read from yet."""
-_STORED: Final = frozenset({RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 
 
 class ReadState(NamedTuple):
@@ -111,7 +110,7 @@ class SharePartition:
         if (
             start_offset < 0
             or not are_in_order(batches, start_offset)
-            or not _STORED.issuperset(batch.state for batch in batches)
+            or not STORED.issuperset(batch.state for batch in batches)
         ):
             log.error("stored state of a share partition cannot be used: start %d, %s", start_offset, list(batches))
             return self.end(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -37,6 +37,7 @@ from barnabas.coordinator.share.state_stored import (
     snapshot_record,
     update_record,
 )
+from barnabas.coordinator.share.states import STORED
 from barnabas.coordinator.share.writes import WriteState
 from barnabas.kproto import ErrorCode, KafkaError
 
@@ -170,6 +171,7 @@ class StateShard:
             found = self._initialized(key)
             _check_leader_epoch(found.state, write.leader_epoch)
             _check_state_epoch(found.state, write.state_epoch)
+            _check_batches(write.batches)
             self._check_exists(key)
         except KafkaError as error:
             return answer(token, Stored(error.code, error.message))
@@ -294,6 +296,13 @@ def _check_state_epoch(state: ShareState, state_epoch: int) -> None:
         raise KafkaError(
             ErrorCode.FENCED_STATE_EPOCH, f"The partition began anew in epoch {state.state_epoch}, after {state_epoch}."
         )
+
+
+def _check_batches(batches: Sequence[StateBatch]) -> None:
+    """What no leader could read again must not be stored, whoever sends it."""
+    for batch in batches:
+        if not 0 <= batch.first_offset <= batch.last_offset or batch.state not in STORED or batch.deliveries < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{batch} cannot be stored.")
 
 
 def _next_epoch(state: ShareState) -> int:

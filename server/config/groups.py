@@ -25,7 +25,7 @@ def _default(config: BrokerConfig, name: str) -> Value:
     return config.get_value(row.broker_key) if row.broker_key else row.setting.default
 
 
-def _value(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
+def value_of(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Value:
     """The value in force. Invalid stored values (another broker may have written them) are ignored."""
     text = stored.get(name)
     if text is not None:
@@ -40,7 +40,7 @@ def settings_of(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSetting
     """The values for the group machine, of a group with these settings of its own."""
 
     def number(name: str) -> int:
-        value = _value(config, stored, name)
+        value = value_of(config, stored, name)
         assert isinstance(value, int)
         return value
 
@@ -61,7 +61,7 @@ def check(config: BrokerConfig, after: Mapping[str, str]) -> None:
         if why is not None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, refusal(name, text, why))
     for kind in _KINDS:
-        session, beat = (_value(config, after, f"{kind}.{which}") for which in _SESSION_AND_BEAT)
+        session, beat = (value_of(config, after, f"{kind}.{which}") for which in _SESSION_AND_BEAT)
         if isinstance(session, int) and isinstance(beat, int) and session <= beat:
             names = [f"{kind}.{which}={value}" for which, value in zip(_SESSION_AND_BEAT, (session, beat), strict=True)]
             raise KafkaError(ErrorCode.INVALID_CONFIG, " must be above ".join(names))
@@ -104,7 +104,7 @@ def entries(config: BrokerConfig, stored: Mapping[str, str], names: Collection[s
         setting = row.setting
         if name not in names if names else setting.support is Support.NO_EFFECT and name not in stored:
             continue
-        text = render(setting.type, _value(config, stored, name))
+        text = render(setting.type, value_of(config, stored, name))
         default = render(setting.type, _default(config, name))
         behind = [Synonym(row.broker_key or name, default, _source(config, row.broker_key))]
         if name in stored:

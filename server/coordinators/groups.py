@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -49,6 +49,7 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import InTransaction, OwnProducer
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.config import groups as group_config
+from barnabas.server.config import share_groups
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.group_topics import GroupTopics
@@ -61,6 +62,11 @@ from barnabas.server.runtime.containment import attempt, contain, serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.turns import Steps
 
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.share import ShareGroupConfig
+    from barnabas.server.coordinators.share.groups import ShareGroupOperations
+    from barnabas.server.coordinators.share.persister import SharePersister
+
 OPEN_S = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
 
@@ -69,16 +75,23 @@ class GroupCoordinator:
     """All groups this broker coordinates; see the module. It is its runtime's `Subject`. `run` must be running for
     partitions to be loaded, offsets to expire, expressions to be resolved, and the topic to be created.
 
-    random: for the ids of members. runtime: its shards, to inspect them. The runtime's own methods, for
-    `barnabas.server.partitions.registry` and for FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`;
-    `place`, `want_topic`.
+    random: for the ids of members. persister: asks share coordinators; None: share groups are not served. runtime: its
+    shards, to inspect them. The runtime's own methods, for `barnabas.server.partitions.registry` and for
+    FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
     """
 
     topic = GROUP_METADATA_TOPIC
     log = logging.getLogger("barnabas.groups")
     open_s: float | None = OPEN_S
 
-    def __init__(self, ground: CoordinatorGround, *, random: Random, offload: Offload = in_thread) -> None:
+    def __init__(
+        self,
+        ground: CoordinatorGround,
+        *,
+        random: Random,
+        offload: Offload = in_thread,
+        persister: SharePersister | None = None,
+    ) -> None:
         self._image = ground.current_image
         self._config = ground.current_config
         self._partitions = ground.partitions
@@ -93,6 +106,8 @@ class GroupCoordinator:
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
         self._results = self.runtime.results
+        self._persister = persister
+        self._share_operations: ShareGroupOperations | None = None
         self.lead = self.runtime.lead
         self.resign = self.runtime.resign
         self.resign_all = self.runtime.resign_all
@@ -105,7 +120,9 @@ class GroupCoordinator:
     def new_shard(self, partition: Partition) -> GroupShard:
         """Part of `Subject`."""
         self._refresh_topics()
-        shard = GroupShard(machine_config(self._config()), self._settings_of)
+        shard = GroupShard(
+            machine_config(self._config()), self._settings_of, self._share_config(), self._share_settings_of
+        )
         shard.set_topics(self._topics.topics, self._topics.topics.by_name.keys())
         return shard
 
@@ -133,10 +150,11 @@ class GroupCoordinator:
         return led.shard.unload(now).replies
 
     def carry_out(self, led: CoordinatedShard[GroupShard], effect: Any) -> None:
-        """Part of `Subject`. The only effect of groups is `ResolvePatterns`."""
-        if not isinstance(effect, ResolvePatterns):
-            raise TypeError(f"{self.topic} knows no such effect: {effect!r}")
-        self._patterns.add(ToResolve(led, led.shard, effect, self._may_see))
+        """Part of `Subject`."""
+        if isinstance(effect, ResolvePatterns):
+            self._patterns.add(ToResolve(led, led.shard, effect, self._may_see))
+        else:
+            self.shares.carry_out(led, effect)
 
     def required_acks(self) -> int:
         """Part of `Subject`."""
@@ -161,6 +179,17 @@ class GroupCoordinator:
     def _settings_of(self, group_id: str) -> GroupSettings | None:
         stored = self._image().group_configs.get(group_id)
         return None if stored is None else group_config.settings_of(self._config(), stored)
+
+    def _share_config(self) -> ShareGroupConfig | None:
+        if self._persister is None:
+            return None
+        from barnabas.server.coordinators.share.groups import share_config
+
+        return share_config(self._config())
+
+    def _share_settings_of(self, group_id: str) -> GroupSettings | None:
+        stored = self._image().group_configs.get(group_id)
+        return None if stored is None else share_groups.group_settings(self._config(), stored)
 
     def _refresh_topics(self) -> None:
         changed = self._topics.refresh(self._image())
@@ -191,6 +220,9 @@ class GroupCoordinator:
         self._take_config()
         for led in self._shards.values():
             led.shard.set_config(machine_config(self._config()))
+            share_config = self._share_config()
+            if led.shard.shares is not None and share_config is not None:
+                led.shard.shares.set_config(share_config)
 
     # -- tasks ------------------------------------------------------------------------------------
 
@@ -386,6 +418,25 @@ class GroupCoordinator:
                     groups.append(group)
                 yield 1
         return code, groups
+
+    # -- KIP-932 ----------------------------------------------------------------------------------
+
+    @property
+    def shares(self) -> ShareGroupOperations:
+        """Operations on share groups. Only with a persister, without which there are none."""
+        if self._share_operations is None:
+            from barnabas.server.coordinators.share.groups import ShareGroupOperations
+
+            assert self._persister is not None, "share groups are not served"
+            self._share_operations = ShareGroupOperations(
+                self._ground, self._persister, self._results, self._group_with_topics
+            )
+        return self._share_operations
+
+    def _group_with_topics(self, group_id: str) -> CoordinatedShard[GroupShard]:
+        led = self._group(group_id)
+        self._refresh_topics()
+        return led
 
     # -- KIP-848 ----------------------------------------------------------------------------------
 

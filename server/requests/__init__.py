@@ -1,7 +1,8 @@
 """Request processing: from a frame to a handler and back, and what several handlers share.
 
 `dispatch` takes a frame, `context` is one request and the slot of its answer, `services` is what a handler may use.
-`fetch` and `produce` hold what these two do beside their handlers, `fast_paths` how they, and commits, avoid decoding.
+`fetch` and `produce` hold what these two do beside their handlers, `share` what requests of share groups have in
+common, `fast_paths` how they, and commits, avoid decoding.
 May import everything below, and knows no handler.
 
 Not obvious:

@@ -188,8 +188,33 @@ class GroupSetting(NamedTuple):
     broker_key: str = ""
 
 
+_DURATION: Final = re.compile(
+    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{1,9}))?S)?)?", re.IGNORECASE
+)
+"""An ISO 8601 duration as Java's `Duration.parse` has it: of days, hours, minutes and seconds."""
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of an ISO 8601 duration like P7D or PT1H30M. Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        raise ValueError(f"{text} is no duration like P7D or PT1H30M")
+    days, hours, minutes, seconds = (int(found[number] or 0) for number in range(1, 5))
+    fraction_ms = int((found[5] or "0").ljust(3, "0")[:3])
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms
+
+
 def _has_reset_form(value: Value) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"earliest|latest|by_duration:P.+", value) is not None
+    if not isinstance(value, str):
+        return False
+    kind, _, duration = value.partition(":")
+    if kind != "by_duration":
+        return value in ("earliest", "latest")
+    try:
+        duration_ms(duration)
+    except ValueError:
+        return False
+    return True
 
 
 def _rows(why: str, kind: str, rows: Mapping[str, tuple[Type, Value, Check | None]]) -> Iterator[GroupSetting]:

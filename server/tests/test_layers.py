@@ -56,7 +56,7 @@ PUBLIC = {
         "files.memory_disk",
         "offline",
     },
-    "coordinator": {"share", "txn"},
+    "coordinator": {"group.share", "share", "txn"},
     "replication": {
         "messages.wire",
         "replica.fetcher",

@@ -1,0 +1,8 @@
+"""Share groups in the broker, beside their coordinators.
+
+| module | what |
+| --- | --- |
+| `groups` | operations on share groups, and what they want of share coordinators |
+| `persister` | asks share coordinators, here or on other brokers, until there is an answer |
+| `state_wire` | what is asked of them ↔ requests 83 to 87 |
+"""
