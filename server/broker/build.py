@@ -39,11 +39,13 @@ from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.groups import GroupCoordinator
 from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
+from barnabas.server.coordinators.share.partitions import SharePartitions
+from barnabas.server.coordinators.share.persister import SharePersister
 from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
 from barnabas.server.network.admission import Admission
-from barnabas.server.network.connection import Dispatch
+from barnabas.server.network.connection import Connection, Dispatch
 from barnabas.server.network.open_listeners import ListenerLogin, OpenListeners
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
@@ -168,6 +170,8 @@ def build(ground: Ground) -> Parts:
         transaction_version=lambda: features.level("transaction.version"),
     )
     share_states = ShareStateCoordinator(coordinator_ground)
+    persister = SharePersister(coordinator_ground, share_states, ground.protection.connect)
+    share_partitions = SharePartitions(coordinator_ground, persister, share_states.runtime.results.after_write)
     verification = TxnVerification(
         transactions,
         partitions,
@@ -231,6 +235,7 @@ def build(ground: Ground) -> Parts:
         groups=groups,
         transactions=transactions,
         share_states=share_states,
+        share_partitions=share_partitions,
         verification=verification,
         markers=markers,
         features=features,
@@ -266,7 +271,12 @@ def build(ground: Ground) -> Parts:
     admission = Admission(entrance, lambda: reactor, ground.current_config, limits, timers, meter)
     for name, one in logins.items():
         admission.set_login(name, one.service)
-    reactor = Reactor(partitions.write_staged, trio.current_time, admission.closed, limits, meter=meter)
+
+    def closed(connection: Connection) -> None:
+        admission.closed(connection)
+        share_partitions.connection_closed(connection)
+
+    reactor = Reactor(partitions.write_staged, trio.current_time, closed, limits, meter=meter)
     return Parts(
         ground.nursery,
         services,

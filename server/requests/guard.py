@@ -82,6 +82,14 @@ def describable(services: Services, context: RequestContext) -> Callable[[str], 
     return partial(permissions.allows, Op.DESCRIBE, TOPIC)
 
 
+def readable(services: Services, context: RequestContext) -> Callable[[str], bool] | None:
+    """Whether the peer may read a topic, by name, for a later look-up; None: it may read all."""
+    if services.authorizer is None:
+        return None
+    permissions = current_permissions(context, services.authorizer)
+    return partial(permissions.allows, Op.READ, TOPIC)
+
+
 def guarded(access: Access, handle: Handler, authorizer: Authorizer, *, at_once: bool) -> Handler:
     """`handle` for authorized callers. at_once: check in a single step, however many entries there are, because the
     requests of a connection must be handled in order.

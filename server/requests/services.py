@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barnabas.server.coordinators.groups import GroupCoordinator
     from barnabas.server.coordinators.marker_writer import MarkerWriter
     from barnabas.server.coordinators.producer_ids import ProducerIds
+    from barnabas.server.coordinators.share.partitions import SharePartitions
     from barnabas.server.coordinators.share_states import ShareStateCoordinator
     from barnabas.server.coordinators.transactions import TransactionCoordinator
     from barnabas.server.coordinators.verification import TxnVerification
@@ -73,6 +74,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_states: ShareStateCoordinator
+    share_partitions: SharePartitions
     verification: TxnVerification
     markers: MarkerWriter
     features: Features

@@ -14,7 +14,7 @@ woken while another operation is under way, but at the end of a write, all of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -28,6 +28,8 @@ from barnabas.coordinator.share import (
     ResolveStart,
     ShareKey,
     SharePartition,
+    ShareSession,
+    ShareSessions,
     ShareSettings,
     StateRead,
     Stored,
@@ -219,7 +221,9 @@ class LedShare:
 
 
 class SharePartitions:
-    """See the module. soon: calls back in the end of the write that is under way, or soon."""
+    """See the module. soon: calls back in the end of the write that is under way, or soon. sessions: of the members
+    that fetch from this broker.
+    """
 
     def __init__(
         self, ground: CoordinatorGround, persister: SharePersister, soon: Callable[[Callable[[], None]], None]
@@ -228,12 +232,17 @@ class SharePartitions:
         self.soon = soon
         self._persister = persister
         self._led: dict[ShareKey, LedShare] = {}
+        self.sessions = ShareSessions()
 
     def __len__(self) -> int:
         return len(self._led)
 
     def __iter__(self) -> Iterator[LedShare]:
         return iter(list(self._led.values()))
+
+    async def run(self) -> None:
+        """Reach stores on other brokers, until cancelled."""
+        await self._persister.run()
 
     # -- settings ---------------------------------------------------------------------------------
 
@@ -274,6 +283,29 @@ class SharePartitions:
             led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return None
         return led
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    def end_session(self, session: ShareSession) -> None:
+        """A member's session is over: others may have what it holds."""
+        self.sessions.end(session)
+        self._give_up(session)
+
+    def connection_closed(self, owner: Hashable) -> None:
+        """A connection is gone, and the sessions that it began."""
+        for session in self.sessions.end_of(owner):
+            try:
+                self._give_up(session)
+            except Exception as error:
+                contain(log, f"giving back what {session.member_id!r} of group {session.group_id!r} has", error)
+
+    def _give_up(self, session: ShareSession) -> None:
+        for place in session.places:
+            led = self.find(ShareKey(session.group_id, *place))
+            if led is not None:
+                led.release(session.member_id)
+        if not self.sessions.has_group(session.group_id):
+            self.forget_group(session.group_id)
 
     def forget_group(self, group_id: str) -> None:
         """The last session of a group is over here: what it has is loaded again for the next one."""

@@ -1,0 +1,224 @@
+"""Share fetches: acknowledgements first, then records for the member out of its session's partitions, or waiting for
+them.
+
+A fetch that finds too little waits with the share partitions (`LedShare.waiting`) plus a timer. Nothing is acquired for
+an answer that is not sent: whoever waits gives up as soon as the connection is closed, and with the connection the
+session gives back what the member has.
+
+Not as in Apache Kafka: there an error while a share partition is loaded is answered at once, and clients ask again at
+once; here COORDINATOR_NOT_AVAILABLE waits for what else there is, until the time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from barnabas.coordinator.share import Acquired, AcquireMode, ShareKey, ShareSession, Wanted
+from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.kproto.messages import ShareFetchRequest, ShareFetchResponse
+from barnabas.server.coordinators.share.partitions import Got, LedShare
+from barnabas.server.requests.context import RequestContext
+from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
+from barnabas.server.requests.services import Services
+from barnabas.server.requests.share.access import TopicRights
+from barnabas.server.requests.share.acknowledging import Place
+from barnabas.server.runtime.timers import Timer
+
+PartitionData = ShareFetchResponse.PartitionData
+_NO_HURRY: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class ShareFetch:
+    """One request, after its acknowledgements. asked: the codes of those. deadline: until when it may wait (trio's
+    clock). is_fetching: whether it wants records at all.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_ctx",
+        "_deadline",
+        "_failed",
+        "_got",
+        "_is_fetching",
+        "_led",
+        "_max_bytes",
+        "_min_bytes",
+        "_req",
+        "_rights",
+        "_session",
+        "_svc",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        svc: Services,
+        ctx: RequestContext,
+        req: ShareFetchRequest,
+        session: ShareSession,
+        asked: Mapping[Place, ErrorCode],
+        rights: TopicRights,
+        deadline: float,
+        *,
+        is_fetching: bool,
+    ) -> None:
+        self._svc = svc
+        self._ctx = ctx
+        self._req = req
+        self._session = session
+        self._asked = asked
+        self._rights = rights
+        self._deadline = deadline
+        self._is_fetching = is_fetching
+        limit = ctx.fetch_bytes_max
+        self._max_bytes = min(req.max_bytes, svc.config.get_int("fetch.max.bytes"))
+        if limit is not None:
+            self._max_bytes = min(self._max_bytes, int(limit))
+        self._min_bytes = min(req.min_bytes, self._max_bytes)
+        self._led: dict[Place, LedShare] = {}
+        self._failed: dict[Place, ErrorCode] = {}
+        self._got: dict[Place, Got] = {}
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        if not self._is_fetching:
+            self._answer()
+            return
+        for place in self._session.in_turn():
+            refusal = self._rights.refusal(place[0])
+            if refusal:
+                self._failed[place] = refusal
+                continue
+            try:
+                self._led[place] = self._svc.share_partitions.of(ShareKey(self._session.group_id, *place))
+            except KafkaError as error:
+                self._failed[place] = error.code
+        if self._try() or not self._session or self._svc.now() >= self._deadline:
+            self._answer()
+            return
+        for led in self._led.values():
+            led.waiting[self] = None
+        self._timer = self._svc.timers.at(self._deadline, self.answer_now)
+        self._ctx.on_close(self._unlink)
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Part of `Waiting`."""
+        if self._try():
+            self._unlink()
+            self._answer()
+
+    def answer_now(self) -> None:
+        """Part of `Waiting`: the time is over, or the broker stops."""
+        self._min_bytes = 0
+        self._try()
+        self._unlink()
+        self._answer()
+        self._svc.partitions.write_staged()
+
+    def _unlink(self) -> None:
+        for led in self._led.values():
+            led.waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`."""
+        self._unlink()
+        return self._ctx.release_waiters()
+
+    # -- acquiring --------------------------------------------------------------------------------
+
+    def _try(self) -> bool:
+        """Acquire what there is, if it is enough. Returns whether there is something to be told now."""
+        for place, led in list(self._led.items()):
+            if led.error:
+                self._fail(place, led.error)
+        acquirable = {place: led for place, led in self._led.items() if led.machine.can_acquire}
+        if acquirable and (self._min_bytes <= 1 or self._has_enough(acquirable)):
+            self._acquire(acquirable)
+        return bool(self._got) or any(code not in _NO_HURRY for code in self._failed.values())
+
+    def _fail(self, place: Place, code: ErrorCode) -> None:
+        self._led.pop(place).waiting.pop(self, None)
+        self._failed[place] = code
+
+    def _has_enough(self, acquirable: Mapping[Place, LedShare]) -> bool:
+        size = 0
+        for place, led in acquirable.items():
+            try:
+                size += led.readable_bytes(self._max_bytes)
+            except KafkaError as error:
+                self._fail(place, error.code)
+            if size >= self._min_bytes:
+                return True
+        return False
+
+    def _acquire(self, acquirable: Mapping[Place, LedShare]) -> None:
+        """Bytes are shared out evenly; what one does not need is the next one's."""
+        req = self._req
+        mode = AcquireMode(req.share_acquire_mode)
+        left_bytes, left_records, left_count = self._max_bytes, req.max_records, len(acquirable)
+        for place, led in acquirable.items():
+            part = left_bytes // left_count
+            left_count -= 1
+            if left_records <= 0 or (self._got and part <= 0):
+                break
+            if place not in self._led:
+                continue
+            wanted = Wanted(self._session.member_id, mode, max(req.batch_size, 1), left_records)
+            try:
+                got = led.acquire(wanted, part)
+            except KafkaError as error:
+                self._fail(place, error.code)
+                continue
+            if got is not None:
+                self._got[place] = got
+                left_bytes -= got.records.length
+                left_records -= sum(last - first + 1 for first, last, _ in got.acquired)
+                led.partition.traffic.bytes_out += got.records.length
+
+    # -- the answer -------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
+        topics: dict[bytes, list[Any]] = {}
+        for place in dict.fromkeys((*session.places, *self._asked)):
+            code, got = self._failed.get(place, ErrorCode.NONE), self._got.get(place)
+            told = session.must_tell(
+                place, has_records=got is not None, has_error=bool(code), is_asked=place in self._asked
+            )
+            if told:
+                topics.setdefault(place[0], []).append(self._data(place, code, got, hints))
+        response = ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
+            responses=[
+                ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=hints.endpoints(ShareFetchResponse.NodeEndpoint),
+        )
+        self._ctx.reply(response)
+
+    def _data(self, place: Place, code: ErrorCode, got: Got | None, hints: LeaderHints) -> Any:
+        asked = self._asked.get(place, ErrorCode.NONE)
+        data = PartitionData(
+            partition_index=place[1],
+            error_code=code,
+            acknowledge_error_code=asked,
+            records=b"" if got is None else got.records,
+            acquired_records=_acquired(() if got is None else got.acquired),
+        )
+        if code in HINTED_IN_FETCH or asked in HINTED_IN_FETCH:
+            data.current_leader = ShareFetchResponse.LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
+            hints.fill(data.current_leader, None, *place)
+        return data
+
+
+def _acquired(ranges: Sequence[Acquired]) -> list[Any]:
+    return [
+        ShareFetchResponse.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+        for first, last, count in ranges
+    ]
