@@ -1,4 +1,5 @@
-"""FindCoordinator (key 10, versions 0-6): the broker that coordinates a group, or a transactional id.
+"""FindCoordinator (key 10, versions 0-6): the broker that coordinates a group, a transactional id, or what is stored of
+a share partition.
 
 Behaviour: the coordinator of a group is the leader of the partition of `__consumer_offsets` that its id hashes to, that
 of a transactional id the leader of its partition of `__transaction_state`; answered with its address on the listener of
@@ -13,12 +14,10 @@ Versions:
 - 3: flexible
 - 4: asks for several keys at once
 - 5: no change here
-- 6: no change here
+- 6: share partitions may be asked for (key type 2, keys `group:topic id:partition`)
 
-A key that is requested twice is answered once.
-
-Not done: share groups. A request for their coordinator (key type 2) is answered with INVALID_REQUEST, as by an Apache
-Kafka without them.
+A key that is requested twice is answered once. While `share.version` is 0, share partitions are answered with
+INVALID_REQUEST, as by an Apache Kafka without share groups.
 """
 
 from __future__ import annotations
@@ -27,14 +26,25 @@ from collections.abc import Iterable
 
 import trio
 
-from barnabas.kproto import ApiKey, ErrorCode
+from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.server.coordinators.groups import GroupCoordinator
+from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.coordinators.transactions import TransactionCoordinator
-from barnabas.server.requests.access import AccessCheck, Op, Outcome, Permission, for_each, needs, unrestricted
+from barnabas.server.requests.access import (
+    AccessCheck,
+    Op,
+    Outcome,
+    Permission,
+    for_each,
+    needs,
+    on_cluster,
+    unrestricted,
+)
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.requests.share.checks import is_enabled
 from barnabas.server.runtime.turns import Steps
 from barnabas.server.security.acls.model import ResourceType
 
@@ -45,7 +55,8 @@ TRANSACTION = 1
 WAIT_S = 2.0
 LOOK_AGAIN_S = 0.02
 
-_SHARE = 2
+SHARE = 2
+_SHARE_FROM = 6
 
 
 async def handle(svc: Services, ctx: RequestContext, req: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -83,15 +94,31 @@ def _look(
     return missing
 
 
-def _coordinators(svc: Services, key_type: int) -> GroupCoordinator | TransactionCoordinator:
-    return svc.groups if key_type == GROUP else svc.transactions
+def _coordinators(
+    svc: Services, version: int, key_type: int, key: str
+) -> GroupCoordinator | TransactionCoordinator | ShareStateCoordinator:
+    """Raises KafkaError INVALID_REQUEST."""
+    if key_type == GROUP:
+        return svc.groups
+    if key_type == TRANSACTION:
+        return svc.transactions
+    if key_type != SHARE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown type {key_type}.")
+    if not is_enabled(svc):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "This broker does not serve share groups.")
+    if version < _SHARE_FROM:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Share partitions are asked for from version {_SHARE_FROM} on.")
+    from barnabas.coordinator.share import parse_coordinator_key
+
+    parse_coordinator_key(key)
+    return svc.share_states
 
 
 def _find(svc: Services, ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
-    if key_type not in (GROUP, TRANSACTION):
-        unknown = "This broker does not serve share groups." if key_type == _SHARE else f"Unknown type {key_type}."
-        return _failed(key, ErrorCode.INVALID_REQUEST, unknown)
-    coordinators = _coordinators(svc, key_type)
+    try:
+        coordinators = _coordinators(svc, ctx.api_version, key_type, key)
+    except KafkaError as error:
+        return _failed(key, error.code, error.message or "")
     place = coordinators.place(key)
     if place is None:
         if not svc.cluster.has_image:
@@ -129,8 +156,13 @@ _one = {
 }
 
 
+_between_brokers = needs(on_cluster(Op.CLUSTER_ACTION))
+
+
 def _access(check: AccessCheck) -> Steps[Outcome]:
-    """The handler rejects other types of keys from any caller."""
+    """The handler rejects other types of keys from any caller. Share partitions are between brokers."""
+    if check.request.key_type == SHARE and check.version >= _SHARE_FROM and is_enabled(check.services):
+        return (yield from _between_brokers(check))
     declared = (_each if check.version >= 4 else _one).get(check.request.key_type, unrestricted)
     return (yield from declared(check))
 

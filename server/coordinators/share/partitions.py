@@ -14,9 +14,11 @@ woken while another operation is under way, but at the end of a write, all of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
+
+import trio
 
 from barnabas.coordinator import Result
 from barnabas.coordinator.share import (
@@ -33,6 +35,7 @@ from barnabas.coordinator.share import (
     ShareSettings,
     StateRead,
     Stored,
+    Summary,
     Wanted,
     WriteState,
 )
@@ -44,7 +47,7 @@ from barnabas.server.config.share_groups import Reading
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.share.log_reading import read_for_share
 from barnabas.server.coordinators.share.persister import SharePersister
-from barnabas.server.coordinators.share.state_wire import Read
+from barnabas.server.coordinators.share.state_wire import Read, Summarize
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.timers import Timer
@@ -312,6 +315,21 @@ class SharePartitions:
         for led in list(self._led.values()):
             if led.key.group_id == group_id:
                 led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def summaries(self, keys: Collection[ShareKey]) -> Mapping[ShareKey, Summary]:
+        """Where partitions stand, whoever leads them."""
+        if not keys:
+            return {}
+        told: dict[ShareKey, Summary] = {}
+        is_told = trio.Event()
+
+        def done(answers: dict[ShareKey, Summary]) -> None:
+            told.update(answers)
+            is_told.set()
+
+        self._persister.ask_all(dict.fromkeys(keys, Summarize()), done)
+        await is_told.wait()
+        return told
 
     # -- what machines decide ---------------------------------------------------------------------
 

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from barnabas.coordinator.share import ShareKey, StateRead, Stored, coordinator_key
 from barnabas.kproto import ErrorCode
+from barnabas.kproto.messages import FindCoordinatorRequest
 from barnabas.replication import SHARE_GROUP_STATE_TOPIC
 from barnabas.server.broker.broker import Broker
-from barnabas.server.testing import embedded_broker
+from barnabas.server.testing import connected, embedded_broker
 from barnabas.server.tests.whole.cluster_users import User, three_brokers
 
 E = ErrorCode
@@ -130,3 +132,23 @@ async def test_a_cluster_forgets_deleted_topics(autojump_clock: MockClock) -> No
         assert len(leaders) == 3
         await cluster[cluster.controller()].services.topics.delete_topics(["t"], timeout_ms=10_000)
         await until(lambda: not any(stored(cluster[broker_id]) for broker_id in leaders))
+
+
+async def test_the_coordinator_of_a_share_partition_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with embedded_broker(share_coordinator_state_topic_num_partitions="3") as broker:
+        await broker.services.topics.auto_create(["t"])
+        good = coordinator_key(share_key(broker, "t", "g:h"))
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=[good, "g:t:0"])
+        async with connected(broker) as client:
+            answer = await client.ask(request, 6)
+            assert {each.error_code for each in answer.coordinators} == {E.INVALID_REQUEST}, "nobody may know of them"
+            assert TOPIC not in broker.services.image.topics
+            monkeypatch.setattr(broker.services.features, "level", lambda name: int(name == "share.version"))
+            answer = await client.ask(request, 6)
+            assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [
+                (good, E.NONE, broker.config.broker_id),
+                ("g:t:0", E.INVALID_REQUEST, -1),
+            ]
+            assert TOPIC in broker.services.image.topics
+            answer = await client.ask(request, 5)
+            assert {each.error_code for each in answer.coordinators} == {E.INVALID_REQUEST}

@@ -108,6 +108,18 @@ class ShareWorld:
         self.groups.round()
         return Asked(api, context)
 
+    async def told(self, api: Api, request: Any, version: int | None = None) -> Any:
+        """The answer of a handler that is a task."""
+        version = api.versions[1] if version is None else version
+        self.svc.image, self.svc.config = self.groups.at.world.image, self.groups.at.config
+        context: Any = Context(version, "one")
+        try:
+            response = await api.handle(self.svc, context, request)
+        except KafkaError as error:
+            assert api.on_error is not None
+            response = api.on_error(request, error.code, version)
+        return decode(response_class(api.key), version, encode(response, version))
+
     async def answer(self, api: Api, request: Any, version: int | None = None, connection: object = "one") -> Any:
         asked = self.ask(api, request, version, connection)
         await settle()

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat, ShareGroupDescribe, AlterShareGroupOffsets, DeleteShareGroupOffsets over the wire format."""
+"""Requests about share groups and their offsets over the wire format, and each error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (
     AlterShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
 from barnabas.server.apis.groups import (
     alter_share_group_offsets,
     delete_share_group_offsets,
+    describe_share_group_offsets,
     share_group_describe,
     share_group_heartbeat,
 )
 from barnabas.server.requests.api import Api
 from barnabas.server.tests.apis.groups.share_world import ShareWorld, share_world
+from barnabas.server.tests.coordinators.share.persister_kit import settle
 
 E = ErrorCode
 APIS: tuple[tuple[Api, Any], ...] = (
@@ -164,3 +167,50 @@ async def test_offsets_are_deleted(tmp_path: Path) -> None:
         assert w.groups.groups.shares.initialized_partitions("g") == {}
         assert codes(await w.answer(api, deletion("t", group="h"))) == [E.GROUP_ID_NOT_FOUND]
         assert codes(await w.answer(api, deletion("t", group=""))) == [E.INVALID_GROUP_ID]
+
+
+async def test_where_groups_stand(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with share_world(tmp_path) as w:
+        api = describe_share_group_offsets.API
+        group, topic = (
+            DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup,
+            DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic,
+        )
+        everything = DescribeShareGroupOffsetsRequest(groups=[group(group_id="g", topics=None)])
+
+        def rows(answer: Any) -> list[tuple[str, int, int, int, int]]:
+            return [
+                (topic.topic_name, each.partition_index, each.start_offset, each.lag, each.error_code)
+                for topic in answer.groups[0].topics
+                for each in topic.partitions
+            ]
+
+        assert rows(await w.told(api, everything)) == [("t", index, -1, -1, 0) for index in range(3)]
+        w.parts.produce(2, 3)
+        got = w.fetch(0)
+        await settle()
+        assert not got.waits
+        w.fetch(1, (0, 0, 1), (3, 3, 1))
+        await settle()
+        w.parts.produce(1)
+        assert rows(await w.told(api, everything))[0] == ("t", 0, 0, 4, 0)
+        assert rows(await w.told(api, everything, 0))[0] == ("t", 0, 0, -1, 0), "version 0 has no lag"
+        named = DescribeShareGroupOffsetsRequest(
+            groups=[
+                group(
+                    group_id="g",
+                    topics=[topic(topic_name="t", partitions=[0, 9]), topic(topic_name="nowhere", partitions=[0])],
+                ),
+                group(group_id="h", topics=None),
+                group(group_id="", topics=None),
+            ]
+        )
+        answer = await w.told(api, named)
+        assert rows(answer) == [("t", 0, 0, 4, 0), ("t", 9, -1, -1, 0), ("nowhere", 0, -1, -1, 0)]
+        assert [(each.group_id, each.error_code, len(each.topics)) for each in answer.groups] == [
+            ("g", E.NONE, 2),
+            ("h", E.NONE, 0),
+            ("", E.INVALID_GROUP_ID, 0),
+        ]
+        w.level = 0
+        assert codes(await w.told(api, named)) == [E.UNSUPPORTED_VERSION] * 3
