@@ -28,6 +28,8 @@ from barnabas.replication.tree import paths
 NODE: Final = paths.FEATURE
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
+"""Of share groups (KIP-932), which no broker serves yet."""
 
 Levels = Mapping[str, int]
 Range = tuple[int, int]

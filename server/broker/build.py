@@ -20,6 +20,7 @@ import trio
 from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
+from barnabas.replication.tree.features import SHARE_VERSION, SUPPORTED
 from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.apis import APIS
 from barnabas.server.broker.protection import Protection
@@ -159,7 +160,15 @@ def build(ground: Ground) -> Parts:
         now=trio.current_time,
         wall_ms=ground.wall_ms,
     )
-    groups = GroupCoordinator(coordinator_ground, random=ground.rng, offload=ground.offload)
+    share_states = ShareStateCoordinator(coordinator_ground)
+    persister = SharePersister(coordinator_ground, share_states, ground.protection.connect)
+    share_partitions = SharePartitions(coordinator_ground, persister, share_states.runtime.results.after_write)
+    groups = GroupCoordinator(
+        coordinator_ground,
+        random=ground.rng,
+        offload=ground.offload,
+        persister=persister if SHARE_VERSION in SUPPORTED else None,
+    )
     markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
     transactions = TransactionCoordinator(
         coordinator_ground,
@@ -169,9 +178,6 @@ def build(ground: Ground) -> Parts:
         partition_count=partial(partition_count, ground.store),
         transaction_version=lambda: features.level("transaction.version"),
     )
-    share_states = ShareStateCoordinator(coordinator_ground)
-    persister = SharePersister(coordinator_ground, share_states, ground.protection.connect)
-    share_partitions = SharePartitions(coordinator_ground, persister, share_states.runtime.results.after_write)
     verification = TxnVerification(
         transactions,
         partitions,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.kproto import ErrorCode, KafkaError
+from barnabas.replication.tree.features import SHARE_VERSION
 from barnabas.server.requests.services import Services
 
-FEATURE: Final = "share.version"
 _MEMBER_ID_MAX: Final = 36
 """Of a UUID as text."""
 
 
 def is_enabled(svc: Services) -> bool:
     """Whether share groups are served: `share.version` is finalised at 1."""
-    return svc.features.level(FEATURE) >= 1
+    return svc.features.level(SHARE_VERSION) >= 1
 
 
 def check_member(req: Any) -> None:
