@@ -40,8 +40,6 @@ from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.groups import GroupCoordinator
 from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
-from barnabas.server.coordinators.share.partitions import SharePartitions
-from barnabas.server.coordinators.share.persister import SharePersister
 from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.coordinators.transactions import TransactionCoordinator
 from barnabas.server.coordinators.verification import TxnVerification
@@ -70,6 +68,7 @@ from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
     from barnabas.server.config.sasl import SaslSettings
+    from barnabas.server.coordinators.share.partitions import SharePartitions
     from barnabas.server.metrics.meter import Meter
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
@@ -161,13 +160,12 @@ def build(ground: Ground) -> Parts:
         wall_ms=ground.wall_ms,
     )
     share_states = ShareStateCoordinator(coordinator_ground)
-    persister = SharePersister(coordinator_ground, share_states, ground.protection.connect)
-    share_partitions = SharePartitions(coordinator_ground, persister, share_states.runtime.results.after_write)
+    shares = _shares(ground, coordinator_ground, share_states)
     groups = GroupCoordinator(
         coordinator_ground,
         random=ground.rng,
         offload=ground.offload,
-        persister=persister if SHARE_VERSION in SUPPORTED else None,
+        persister=None if shares is None else shares.persister,
     )
     markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
     transactions = TransactionCoordinator(
@@ -241,7 +239,7 @@ def build(ground: Ground) -> Parts:
         groups=groups,
         transactions=transactions,
         share_states=share_states,
-        share_partitions=share_partitions,
+        shares=shares,
         verification=verification,
         markers=markers,
         features=features,
@@ -280,7 +278,8 @@ def build(ground: Ground) -> Parts:
 
     def closed(connection: Connection) -> None:
         admission.closed(connection)
-        share_partitions.connection_closed(connection)
+        if shares is not None:
+            shares.connection_closed(connection)
 
     reactor = Reactor(partitions.write_staged, trio.current_time, closed, limits, meter=meter)
     return Parts(
@@ -395,6 +394,19 @@ def _telemetry(ground: Ground, current_image: Callable[[], Image]) -> Telemetry 
     from barnabas.server.telemetry.telemetry import Telemetry
 
     return Telemetry(lambda: current_image().client_metrics, lambda: new_uuid(ground.rng))
+
+
+def _shares(
+    ground: Ground, coordinator_ground: CoordinatorGround, states: ShareStateCoordinator
+) -> SharePartitions | None:
+    """Share partitions, and who asks their stores. A broker that does not serve share groups does not load them."""
+    if SHARE_VERSION not in SUPPORTED:
+        return None
+    from barnabas.server.coordinators.share.partitions import SharePartitions
+    from barnabas.server.coordinators.share.persister import SharePersister
+
+    persister = SharePersister(coordinator_ground, states, ground.protection.connect)
+    return SharePartitions(coordinator_ground, persister, states.runtime.results.after_write)
 
 
 def _quota_window(config: BrokerConfig) -> Window:

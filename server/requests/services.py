@@ -74,7 +74,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_states: ShareStateCoordinator
-    share_partitions: SharePartitions
+    shares: SharePartitions | None
     verification: TxnVerification
     markers: MarkerWriter
     features: Features
@@ -94,6 +94,12 @@ class Services:
     wall_ms: Callable[[], int]
     current_config: Callable[[], BrokerConfig]
     current_image: Callable[[], Image]
+
+    @property
+    def share_partitions(self) -> SharePartitions:
+        """Share partitions, where share groups are served (`shares`)."""
+        assert self.shares is not None, "share groups are not served"
+        return self.shares
 
     @property
     def config(self) -> BrokerConfig:

@@ -233,7 +233,7 @@ class SharePartitions:
     ) -> None:
         self.ground = ground
         self.soon = soon
-        self._persister = persister
+        self.persister = persister
         self._led: dict[ShareKey, LedShare] = {}
         self.sessions = ShareSessions()
 
@@ -245,7 +245,7 @@ class SharePartitions:
 
     async def run(self) -> None:
         """Reach stores on other brokers, until cancelled."""
-        await self._persister.run()
+        await self.persister.run()
 
     # -- settings ---------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class SharePartitions:
             told.update(answers)
             is_told.set()
 
-        self._persister.ask_all(dict.fromkeys(keys, Summarize()), done)
+        self.persister.ask_all(dict.fromkeys(keys, Summarize()), done)
         await is_told.wait()
         return told
 
@@ -359,9 +359,9 @@ class SharePartitions:
             if led.waiting:
                 led.wake_soon()
         elif isinstance(effect, WriteState):
-            self._persister.ask(led.key, effect, partial(self._written, led, effect))
+            self.persister.ask(led.key, effect, partial(self._written, led, effect))
         elif isinstance(effect, ReadState):
-            self._persister.ask(led.key, Read(effect.leader_epoch), partial(self._loaded, led))
+            self.persister.ask(led.key, Read(effect.leader_epoch), partial(self._loaded, led))
         elif isinstance(effect, ResolveStart):
             self._resolve(led)
         else:
