@@ -7,6 +7,7 @@ layout is wrong, is reported with its offset and skipped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
@@ -48,6 +49,31 @@ class Replayed(Protocol):
     def replay_end_of_transaction(
         self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
     ) -> None: ...
+
+
+class WithoutTransactions:
+    """`Replayed` of a topic that no transaction writes to, so it has no control batches. replay(key, value, offset)."""
+
+    __slots__ = ("_replay",)
+
+    def __init__(self, replay: Callable[[bytes | memoryview, bytes | memoryview | None, int], None]) -> None:
+        self._replay = replay
+
+    def replay(
+        self,
+        key: bytes | memoryview,
+        value: bytes | memoryview | None,
+        record_offset: int,
+        committed_to: int,
+        producer_id: int,
+    ) -> None:
+        """Part of `Replayed`."""
+        self._replay(key, value, record_offset)
+
+    def replay_end_of_transaction(
+        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
+    ) -> None:
+        """Part of `Replayed`."""
 
 
 def replay_slice(shard: Replayed, data: bytes, offset: int, end_offset: int, committed_to: int, topic: str) -> int:

@@ -27,7 +27,7 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.group_topics import GroupTopics
-from barnabas.server.coordinators.loading import Replayed
+from barnabas.server.coordinators.loading import Replayed, WithoutTransactions
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import attempt, contain, serve
@@ -44,30 +44,6 @@ def state_config(config: BrokerConfig) -> StateConfig:
         snapshot_update_records_per_snapshot=config.get_int("share.coordinator.snapshot.update.records.per.snapshot"),
         cold_partition_snapshot_interval_ms=config.get_int("share.coordinator.cold.partition.snapshot.interval.ms"),
     )
-
-
-class _Replayed:
-    """Records of `__share_group_state` for the machine; there are no control batches."""
-
-    __slots__ = ("_shard",)
-
-    def __init__(self, shard: StateShard) -> None:
-        self._shard = shard
-
-    def replay(
-        self,
-        key: bytes | memoryview,
-        value: bytes | memoryview | None,
-        record_offset: int,
-        committed_to: int,
-        producer_id: int,
-    ) -> None:
-        self._shard.replay(key, value, record_offset)
-
-    def replay_end_of_transaction(
-        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
-    ) -> None:
-        pass
 
 
 class ShareStateCoordinator:
@@ -114,7 +90,7 @@ class ShareStateCoordinator:
 
     def replayed(self, shard: StateShard) -> Replayed:
         """Part of `Subject`."""
-        return _Replayed(shard)
+        return WithoutTransactions(shard.replay)
 
     def replay_decided(
         self, shard: StateShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int

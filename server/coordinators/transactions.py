@@ -40,7 +40,7 @@ from barnabas.replication import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard
 from barnabas.server.coordinators.ground import CoordinatorGround
-from barnabas.server.coordinators.loading import Replayed
+from barnabas.server.coordinators.loading import Replayed, WithoutTransactions
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.network.peers import Connect
 from barnabas.server.partitions.partition import Partition
@@ -73,30 +73,6 @@ def txn_config(config: BrokerConfig, transaction_version: int) -> TxnConfig:
         ),
         transaction_version=transaction_version,
     )
-
-
-class _Replayed:
-    """Records of `__transaction_state` for the machine: it needs no offsets, and there are no control batches."""
-
-    __slots__ = ("_shard",)
-
-    def __init__(self, shard: TxnShard) -> None:
-        self._shard = shard
-
-    def replay(
-        self,
-        key: bytes | memoryview,
-        value: bytes | memoryview | None,
-        record_offset: int,
-        committed_to: int,
-        producer_id: int,
-    ) -> None:
-        self._shard.replay(key, value)
-
-    def replay_end_of_transaction(
-        self, producer_id: int, committed: bool, marker_offset: int, committed_to: int
-    ) -> None:
-        pass
 
 
 class TransactionCoordinator:
@@ -158,7 +134,7 @@ class TransactionCoordinator:
 
     def replayed(self, shard: TxnShard) -> Replayed:
         """Part of `Subject`."""
-        return _Replayed(shard)
+        return WithoutTransactions(lambda key, value, offset: shard.replay(key, value))
 
     def replay_decided(
         self, shard: TxnShard, records: Sequence[Record], base_offset: int, committed_to: int, producer_id: int
