@@ -10,7 +10,6 @@ Every method raises WrongField, whose message is one sentence that names the fie
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +67,7 @@ class Fields:
         if value is None:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or not least <= value <= most:
+        if not is_number or not least <= value <= most:  # also of what is no number in between: NaN
             raise WrongField(f"{name} must be a number from {least:g} to {most:g}, not {_shown(value)}")
         return float(value)
 

@@ -18,7 +18,8 @@ The numbers of fields and wire types, so that no schema has to be loaded:
     KeyValue         1 key, 2 AnyValue
     AnyValue         1 string, 2 bool, 3 int64, 4 double
 
-Of histograms and summaries there are count and sum, as counters; no stock client pushes any. Attributes that are lists,
+Of histograms and summaries there are count and sum, as counters (summaries have no temporality, and are of all since
+the start); no stock client pushes any. Attributes that are lists,
 maps or bytes are left out.
 """
 
@@ -185,7 +186,7 @@ class _Reader:
             if kind in (_GAUGE, _SUM):
                 self._number(name, first, last, kind == _SUM and is_monotonic, kind == _SUM and is_delta)
             else:
-                self._count_and_sum(name, first, last, _ATTRIBUTES[kind], is_delta or kind == _SUMMARY)
+                self._count_and_sum(name, first, last, _ATTRIBUTES[kind], is_delta and kind != _SUMMARY)
 
     def _number(self, name: str, start: int, end: int, is_counter: bool, is_delta: bool) -> None:
         attributes: Attributes = {}

@@ -53,7 +53,7 @@ async def test_the_clock(clock: VirtualClock) -> None:
         assert (await channel.ask("GET", "/v1/clock")).value["now_ms"] >= said.value["now_ms"]
 
 
-@pytest.mark.parametrize("body", [{}, {"by": -1}, {"by": "x"}, {"by": 1e300}, {"by": 1, "unit": "d"}])
+@pytest.mark.parametrize("body", [{}, {"by": -1}, {"by": "x"}, {"by": 1e300}, {"by": 10**400}, {"by": 1, "unit": "d"}])
 async def test_what_is_refused(body: Any, clock: VirtualClock) -> None:
     async with controlled_broker(clock) as channel:
         said = await channel.ask("POST", "/v1/clock/advance", body)

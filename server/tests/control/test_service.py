@@ -164,13 +164,15 @@ def test_routes_are_told_apart_and_described() -> None:
         (lambda f: f.integer("b"), "b must be a whole number from 0 to 9223372036854775807, not true"),
         (lambda f: f.number("s", least=0, most=1), 's must be a number from 0 to 1, not "text"'),
         (lambda f: f.number("b", least=0, most=1), "b must be a number from 0 to 1, not true"),
+        (lambda f: f.number("huge", least=0, most=1), f"huge must be a number from 0 to 1, not {10**39}…"),
+        (lambda f: f.number("nan", least=0, most=1), "nan must be a number from 0 to 1, not NaN"),
         (lambda f: f.flag("n"), "n must be true or false, not 1"),
         (lambda f: f.end(), 'there is no field "n"; there are: none'),
     ],
 )
 def test_fields(read: Any, error: str) -> None:
     with pytest.raises(WrongField) as caught:
-        read(Fields.of(b'{"n": 1, "s": "text", "b": true, "e": "", "nan": NaN}'))
+        read(Fields.of(b'{"n": 1, "s": "text", "b": true, "e": "", "nan": NaN, "huge": %d}' % 10**400))
     assert str(caught.value) == error
 
 

@@ -74,10 +74,9 @@ def test_histograms_have_count_and_sum() -> None:
     for kind, attributes_field in ((9, 9), (10, 1), (11, 7)):
         place = part(1, fixed(4, 3) + double(5, 7.5) + attribute(attributes_field, "k", "v") + part(6, b"\0" * 16))
         data = metrics_data(part(2, part(1, "h") + part(kind, place + (number(2, 2) if kind != 11 else b""))))
-        is_delta = kind == 11
         assert read(data, 100).points == [
-            Point("h.count", {"k": "v"}, 3, True, is_delta),
-            Point("h.sum", {"k": "v"}, 7.5, True, is_delta),
+            Point("h.count", {"k": "v"}, 3, True, False),
+            Point("h.sum", {"k": "v"}, 7.5, True, False),
         ]
 
 
