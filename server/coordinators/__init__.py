@@ -5,7 +5,7 @@
 | `groups`, `transactions` | the two coordinators: their operations, and what is particular to them (`Subject`) |
 | `share_states` | the third one, which no request reaches yet: what is stored of share partitions |
 | `share/` | what share groups need besides: requests to share coordinators, and operations on the groups |
-| `deleted_topics` | coordinators forget topics that the cluster has deleted |
+| `deleted_topics`, `gone_topics` | the cluster has deleted topics: who watches for that; how machines forget them |
 | `runtime` | runs a coordinator's machines; the face of the next four, which share a `CoordinatedShard` per partition |
 | `coordinated_shard` | a partition that is led here, its machine, and its state: LOADING, ACTIVE, CLOSED |
 | `loader`, `loading` | from the log to a loaded machine; how a slice of the log is read |

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,7 @@ from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.config import groups as group_config
 from barnabas.server.config import share_groups
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
+from barnabas.server.coordinators.gone_topics import GoneTopics
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.group_topics import GroupTopics
 from barnabas.server.coordinators.loading import Replayed
@@ -58,7 +58,7 @@ from barnabas.server.coordinators.machine_config import machine_config
 from barnabas.server.coordinators.pattern_resolver import Found, MaySee, PatternResolver, ToResolve
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.runtime.containment import serve
 from barnabas.server.runtime.offload import Offload, in_thread
 from barnabas.server.runtime.turns import Steps
 
@@ -99,13 +99,12 @@ class GroupCoordinator:
         self._random = random
         self._take_config()
         self._topics = GroupTopics()
-        # While a partition is being loaded: topics whose offsets must go then.
-        self._deleted_topics: dict[CoordinatedShard[GroupShard], set[str]] = {}
         self._may_see: MaySee | None = None  # of the member whose heartbeat is processed
         self._patterns = PatternResolver(ground, self.log, offload, self._patterns_resolved)
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
         self._results = self.runtime.results
+        self._gone_topics: GoneTopics[GroupShard, str] = GoneTopics(ground, self.runtime, GroupShard.topics_deleted)
         self._persister = persister
         self._share_operations: ShareGroupOperations | None = None
         self.lead = self.runtime.lead
@@ -114,6 +113,7 @@ class GroupCoordinator:
         self.write_failed = self.runtime.write_failed
         self.place = self.runtime.topic.place
         self.want_topic = self.runtime.topic.want
+        self.topics_deleted = self._gone_topics.deleted  # by name: the offsets that groups committed for them go too
 
     # -- what the runtime asks --------------------------------------------------------------------
 
@@ -138,15 +138,11 @@ class GroupCoordinator:
 
     def activated(self, led: CoordinatedShard[GroupShard]) -> None:
         """Part of `Subject`: topics may have been deleted meanwhile."""
-        deleted = self._deleted_topics.pop(led, None)
-        if deleted:
-            for result in led.shard.topics_deleted(deleted, self._ground.time()):
-                self._results.apply(led, result)
-            self._partitions.write_staged()
+        self._gone_topics.activated(led)
 
     def unloaded(self, led: CoordinatedShard[GroupShard], now: Now) -> Iterable[Reply]:
         """Part of `Subject`."""
-        self._deleted_topics.pop(led, None)
+        self._gone_topics.unloaded(led)
         return led.shard.unload(now).replies
 
     def carry_out(self, led: CoordinatedShard[GroupShard], effect: Any) -> None:
@@ -202,19 +198,6 @@ class GroupCoordinator:
         self._results.apply(wanted.led, wanted.shard.patterns_resolved(wanted.effect, found, started_ms, now))
         self._partitions.write_staged()
 
-    def topics_deleted(self, topics: Collection[str]) -> None:
-        """Topics are gone: so are the offsets that groups committed for them, before a topic of the same name comes."""
-        for led in list(self._shards.values()):
-            if led.is_active:
-                try:
-                    for result in led.shard.topics_deleted(topics, self._ground.time()):
-                        self._results.apply(led, result)
-                except Exception as error:
-                    contain(self.log, f"removing the offsets of deleted topics in {led!r}", error)
-            elif not led.is_closed:
-                self._deleted_topics.setdefault(led, set()).update(topics)
-        self._partitions.write_staged()
-
     def config_changed(self) -> None:
         """The broker's settings were replaced."""
         self._take_config()
@@ -230,23 +213,13 @@ class GroupCoordinator:
         """Load, expire, create the topic, resolve expressions, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
-            nursery.start_soon(serve, self.log, "expiring offsets", self._run_expiry)
+            nursery.start_soon(
+                self.runtime.run_upkeep, "expiring offsets", self._expiry_interval_ms, GroupShard.expire_offsets
+            )
             nursery.start_soon(serve, self.log, "resolving expressions", self._patterns.run)
 
-    async def _run_expiry(self) -> None:
-        while True:
-            await trio.sleep(self._config().get_int("offsets.retention.check.interval.ms") / 1000)
-            for led in list(self._shards.values()):
-                if led.is_active:
-                    await attempt(self.log, f"expiring offsets of {led!r}", partial(self._expire_offsets, led))
-
-    async def _expire_offsets(self, led: CoordinatedShard[GroupShard]) -> None:
-        for result in led.shard.expire_offsets(self._ground.time()):
-            self._results.apply(led, result)
-            self._partitions.write_staged()
-            await trio.lowlevel.checkpoint()
-            if led.is_closed:
-                break
+    def _expiry_interval_ms(self) -> int:
+        return self._config().get_int("offsets.retention.check.interval.ms")
 
     # -- where a group lives ----------------------------------------------------------------------
 

@@ -22,10 +22,13 @@ Prior art: Apache Kafka's CoordinatorRuntime.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Generic
 
 import trio
 
+from barnabas.coordinator import Now, Result
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, S, Subject
 from barnabas.server.coordinators.ground import CoordinatorGround
@@ -33,18 +36,19 @@ from barnabas.server.coordinators.internal_topic import InternalTopic
 from barnabas.server.coordinators.loader import Loader
 from barnabas.server.coordinators.results import Results
 from barnabas.server.partitions.partition import Partition
+from barnabas.server.runtime.containment import attempt, serve
 
 
 class CoordinatorRuntime(Generic[S]):
     """See the module. `lead` and `resign` are `barnabas.server.partitions.registry`' to call; `run` must be running for
     partitions to be loaded and the topic to be created.
 
-    shards: by the partition's number, none of them closed. results: applies what they decide.
+    shards: by the partition's number, none of them closed. results: applies what they decide. log: the coordinator's.
     """
 
     def __init__(self, ground: CoordinatorGround, subject: Subject[S]) -> None:
         self._subject = subject
-        self._log = subject.log
+        self.log = subject.log
         self._ground = ground
         self.shards: dict[int, CoordinatedShard[S]] = {}
         self.topic = InternalTopic(subject.topic, subject.log, ground)
@@ -71,7 +75,7 @@ class CoordinatorRuntime(Generic[S]):
         led = self.shards.pop(index, None)
         if led is not None:
             self._end(led, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._log.info("no longer the coordinator for %r", led)
+            self.log.info("no longer the coordinator for %r", led)
 
     def resign_all(self) -> None:
         """The broker stops."""
@@ -88,7 +92,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _start_over(self, led: CoordinatedShard[S], code: ErrorCode) -> None:
         """Load the machine again, as its state may differ from the log."""
-        self._log.warning("reloading %r: a write has failed with %s", led, code.name)
+        self.log.warning("reloading %r: a write has failed with %s", led, code.name)
         shard = self._subject.new_shard(led.partition)
         again = self.shards[led.partition.index] = CoordinatedShard(led.partition, shard)
         self._end(led, code)
@@ -111,6 +115,30 @@ class CoordinatorRuntime(Generic[S]):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._loader.run)
             nursery.start_soon(self.topic.run)
+
+    async def run_upkeep(
+        self, what: str, interval_ms: Callable[[], int], decide: Callable[[S, Now], Iterable[Result]]
+    ) -> None:
+        """Once in an interval let each shard that is served decide what time has made due, result by result, until
+        cancelled. what: is being done, for the log.
+        """
+
+        async def in_turn() -> None:
+            while True:
+                await trio.sleep(interval_ms() / 1000)
+                for led in list(self.shards.values()):
+                    if led.is_active:
+                        await attempt(self.log, f"{what} of {led!r}", partial(self._carry_out, led, decide))
+
+        await serve(self.log, what, in_turn)
+
+    async def _carry_out(self, led: CoordinatedShard[S], decide: Callable[[S, Now], Iterable[Result]]) -> None:
+        for result in decide(led.shard, self._ground.time()):
+            self.results.apply(led, result)
+            self._ground.partitions.write_staged()
+            await trio.lowlevel.checkpoint()
+            if led.is_closed:
+                break
 
     # -- where a key lives -------------------------------------------------------------------------
 

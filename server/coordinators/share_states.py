@@ -15,7 +15,7 @@ Nobody asks it yet: the requests between brokers, and share groups, come to it l
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,13 @@ from barnabas.coordinator import Now, Record, Reply, Result
 from barnabas.replication import SHARE_GROUP_STATE_TOPIC
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard
+from barnabas.server.coordinators.gone_topics import GoneTopics
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.group_topics import GroupTopics
 from barnabas.server.coordinators.loading import Replayed, WithoutTransactions
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.runtime.containment import attempt, contain, serve
+from barnabas.server.runtime.containment import attempt, serve
 
 if TYPE_CHECKING:
     from barnabas.coordinator.share import ShareKey, StateConfig, StateShard, WriteState
@@ -65,11 +66,10 @@ class ShareStateCoordinator:
         self._partitions = ground.partitions
         self._ground = ground
         self._topics = GroupTopics()
-        # While a partition is being loaded: ids of topics that are to be forgotten then.
-        self._deleted_topics: dict[CoordinatedShard[StateShard], set[bytes]] = {}
         self.runtime: CoordinatorRuntime[StateShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
         self._results = self.runtime.results
+        self._gone_topics: GoneTopics[StateShard, bytes] = GoneTopics(ground, self.runtime, _forgotten)
         self.lead = self.runtime.lead
         self.resign = self.runtime.resign
         self.resign_all = self.runtime.resign_all
@@ -101,14 +101,11 @@ class ShareStateCoordinator:
 
     def activated(self, led: CoordinatedShard[StateShard]) -> None:
         """Part of `Subject`: topics may have been deleted meanwhile."""
-        deleted = self._deleted_topics.pop(led, None)
-        if deleted:
-            self._apply_all(led, led.shard.topics_deleted(deleted, self._ground.time()))
-            self._partitions.write_staged()
+        self._gone_topics.activated(led)
 
     def unloaded(self, led: CoordinatedShard[StateShard], now: Now) -> Iterable[Reply]:
         """Part of `Subject`."""
-        self._deleted_topics.pop(led, None)
+        self._gone_topics.unloaded(led)
         led.shard.unload()
         return ()
 
@@ -138,15 +135,7 @@ class ShareStateCoordinator:
     def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
         """Topics are gone, and with them what is stored of their partitions."""
         self._refresh_topics()
-        for led in list(self._shards.values()):
-            if led.is_active:
-                try:
-                    self._apply_all(led, led.shard.topics_deleted(topic_ids, self._ground.time()))
-                except Exception as error:
-                    contain(self.log, f"removing the state of deleted topics in {led!r}", error)
-            elif not led.is_closed:
-                self._deleted_topics.setdefault(led, set()).update(topic_ids)
-        self._partitions.write_staged()
+        self._gone_topics.deleted(topic_ids)
 
     def config_changed(self) -> None:
         """The broker's settings were replaced."""
@@ -159,31 +148,20 @@ class ShareStateCoordinator:
         """Load, keep the log short, and create the topic, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
-            nursery.start_soon(serve, self.log, "writing old snapshots again", self._run_snapshots)
+            nursery.start_soon(
+                self.runtime.run_upkeep, "writing old snapshots again", self._snapshot_interval_ms, _old_snapshots
+            )
             nursery.start_soon(serve, self.log, "cutting off what is redundant", self._run_pruning)
 
-    async def _run_snapshots(self) -> None:
-        while True:
-            await trio.sleep(self._config().get_int("share.coordinator.cold.partition.snapshot.interval.ms") / 1000)
-            await self._each("writing snapshots of", self._snapshot)
+    def _snapshot_interval_ms(self) -> int:
+        return self._config().get_int("share.coordinator.cold.partition.snapshot.interval.ms")
 
     async def _run_pruning(self) -> None:
         while True:
             await trio.sleep(self._config().get_int("share.coordinator.state.topic.prune.interval.ms") / 1000)
-            await self._each("cutting off", self._prune)
-
-    async def _each(self, what: str, act: Callable[[CoordinatedShard[StateShard]], Any]) -> None:
-        for led in list(self._shards.values()):
-            if led.is_active:
-                await attempt(self.log, f"{what} {led!r}", partial(act, led))
-
-    async def _snapshot(self, led: CoordinatedShard[StateShard]) -> None:
-        for result in led.shard.snapshot_old(self._ground.time()):
-            self._results.apply(led, result)
-            self._partitions.write_staged()
-            await trio.lowlevel.checkpoint()
-            if led.is_closed:
-                break
+            for led in list(self._shards.values()):
+                if led.is_active:
+                    await attempt(self.log, f"cutting off what is redundant of {led!r}", partial(self._prune, led))
 
     async def _prune(self, led: CoordinatedShard[StateShard]) -> None:
         partition = led.partition
@@ -230,6 +208,10 @@ class ShareStateCoordinator:
         led = self._of(key)
         self._results.apply(led, led.shard.summary(key, token, self._ground.time()))
 
-    def _apply_all(self, led: CoordinatedShard[StateShard], results: Iterable[Result]) -> None:
-        for result in results:
-            self._results.apply(led, result)
+
+def _forgotten(shard: StateShard, topic_ids: Collection[bytes], now: Now) -> Iterable[Result]:
+    return shard.topics_deleted(topic_ids, now)
+
+
+def _old_snapshots(shard: StateShard, now: Now) -> Iterable[Result]:
+    return shard.snapshot_old(now)

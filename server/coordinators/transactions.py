@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from barnabas.coordinator import Callback, Now, Record, Reply, partition_for
+from barnabas.coordinator import Callback, Now, Record, Reply, Result, partition_for
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import (
     AddOffsetsToTxnRequest,
@@ -44,7 +44,7 @@ from barnabas.server.coordinators.loading import Replayed, WithoutTransactions
 from barnabas.server.coordinators.runtime import CoordinatorRuntime
 from barnabas.server.network.peers import Connect
 from barnabas.server.partitions.partition import Partition
-from barnabas.server.runtime.containment import HasWaiters, attempt, contain, serve
+from barnabas.server.runtime.containment import HasWaiters, contain
 from barnabas.server.runtime.turns import Steps
 
 if TYPE_CHECKING:
@@ -232,26 +232,15 @@ class TransactionCoordinator:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self.runtime.run)
-                nursery.start_soon(serve, self.log, "removing transactional ids", self._run_removal)
+                nursery.start_soon(
+                    self.runtime.run_upkeep, "removing transactional ids", self._removal_interval_ms, _expired
+                )
         finally:
             if self._markers is not None:
                 await self._markers.close()
 
-    async def _run_removal(self) -> None:
-        while True:
-            key = "transaction.remove.expired.transaction.cleanup.interval.ms"
-            await trio.sleep(self._config().get_int(key) / 1000)
-            for led in list(self._shards.values()):
-                if led.is_active:
-                    await attempt(self.log, f"removing transactional ids of {led!r}", partial(self._remove, led))
-
-    async def _remove(self, led: CoordinatedShard[TxnShard]) -> None:
-        for result in led.shard.remove_expired(self._ground.time()):
-            self._results.apply(led, result)
-            self._partitions.write_staged()
-            await trio.lowlevel.checkpoint()
-            if led.is_closed:
-                break
+    def _removal_interval_ms(self) -> int:
+        return self._config().get_int("transaction.remove.expired.transaction.cleanup.interval.ms")
 
     def config_changed(self) -> None:
         """The broker's settings were replaced, or another transaction.version was finalised."""
@@ -411,3 +400,7 @@ def _txn_result(transaction: _Transaction, code_of: Callable[[TopicPartition], E
             for topic in transaction.topics
         ],
     )
+
+
+def _expired(shard: TxnShard, now: Now) -> Iterable[Result]:
+    return shard.remove_expired(now)
