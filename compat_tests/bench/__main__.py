@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     if options.before is not None:
         if not (options.before / "server").is_dir():
             parser().error(f"--before {options.before}: a checkout of this project is expected")
-        chosen = [row for row in chosen if row.place != "three"]
+        chosen = [row for row in chosen if row.place not in ("four", "three")]
     if options.list or not chosen:
         print("\n".join(f"{row.section}: {row.name}" for row in chosen or rows.ROWS))
         return 0 if chosen else 2

@@ -149,6 +149,13 @@ ROWS: tuple[Row, ...] = (
         partial(requests.commit, partitions=100, one_group=False),
         *(PER_S, P99),
     ),
+    _row(
+        REQUESTS,
+        "Produce v13, one record, four local brokers",
+        partial(requests.produce, by_id=True, partitions=4),
+        *(PER_S, P99),
+        place="four",
+    ),
     _row(GROUPS, "Java commitSync, 1 partition", partial(coordinators.java_commits, partitions=1), PER_S),
     _row(GROUPS, "Java commitSync, 100 partitions", partial(coordinators.java_commits, partitions=100), PER_S),
     _row(GROUPS, "librdkafka commit, 20 consumers", partial(coordinators.librdkafka_commits, members=20), PER_S),

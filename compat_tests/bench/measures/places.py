@@ -5,11 +5,14 @@
 - acl: an authorizer. Clients are nobody in particular (`User:ANONYMOUS`) and allowed by an ACL to use topics, groups
   and transactional ids by prefix or by `*`, among 200 ACLs of others.
 - cleaner: a cleaner that looks for work ten times a second.
+- four: what `barnabas cluster --brokers 4` starts, four brokers and their store of metadata, which are charged
+  together; beside it one Apache Kafka. Replication factor 1.
 - three: three brokers with ZooKeeper, replication factor 3. Apache Kafka is 3.9.1, the last that knows ZooKeeper.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +28,10 @@ from compat_tests.bench.brokers import HOST, KAFKA, Server, Side, Subject, ready
 from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import KAFKA as KAFKA_NODE
 from compat_tests.clusters.nodes import KAFKA_SERVER_OPTIONS, OURS, KafkaNode
+from compat_tests.harness.brokers import START_TIMEOUT_S
 from compat_tests.harness.certificates import Authority
 from compat_tests.harness.ports import free_ports
+from compat_tests.harness.processes import Background
 
 OTHERS = 200
 CLUSTER_HEAP = "512m"
@@ -96,6 +101,28 @@ def acl(side: Side, directory: Path) -> Subject:
     return subject
 
 
+def four(side: Side, directory: Path) -> Subject:
+    """See above."""
+    if side.name == KAFKA:
+        return plain(side, directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    arguments = [side.python, "-P", "-m", "barnabas", "cluster", "--brokers", "4", "--port", "0"]
+    arguments += ["--data", str(directory / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
+    for key in ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor"):
+        arguments += ["--set", f"{key}=1"]
+    process = Background(arguments, {**os.environ, "PYTHONPATH": str(side.checkout)})
+    try:
+        process.wait_for("bootstrap=", timeout=START_TIMEOUT_S)
+        said = next(line for line in process.lines if line.startswith("bootstrap="))
+        bootstrap = said.split()[0].removeprefix("bootstrap=")
+        subject = Subject(side, bootstrap, lambda: [process.process.pid], lambda: void(process.stop()))
+        ready(subject)
+    except BaseException:
+        process.stop()
+        raise
+    return subject
+
+
 def three(side: Side, directory: Path) -> Subject:
     """See above. The ACKs of what is written are those of all replicas (acks=all is both clients' default)."""
     kinds = [KAFKA_NODE if side.name == KAFKA else OURS] * 3
@@ -124,7 +151,7 @@ def three(side: Side, directory: Path) -> Subject:
     return subject
 
 
-PLACES: dict[str, Place] = {each.__name__: each for each in (plain, tls, acl, cleaner, three)}
+PLACES: dict[str, Place] = {each.__name__: each for each in (plain, tls, acl, cleaner, four, three)}
 
 
 def _started(side: Side, directory: Path, *settings: str, bootstrap: str = "") -> Subject:
@@ -137,6 +164,10 @@ def _started(side: Side, directory: Path, *settings: str, bootstrap: str = "") -
         server.stop()
         raise
     return subject
+
+
+def void(_: object) -> None:
+    """Forget a value."""
 
 
 def _allow(kind: ResourceType, name: str, pattern: ResourcePatternType, principal: str) -> AclBinding:
