@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class GoneTopics(Generic[S, T]):
-    """See the module. T: what stands for a topic, its name or its id. forget: what a machine decides, result by result."""
+    """See the module. T: what stands for a topic, its name or id. forget: what a machine decides, result by result."""
 
     def __init__(
         self,
