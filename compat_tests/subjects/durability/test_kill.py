@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness.broker_process import Server
+from compat_tests.harness.checks import wait_until
 
 pytestmark = pytest.mark.campaign
 
@@ -143,9 +144,13 @@ def test_lost_indexes_are_rebuilt(server: Server) -> None:
         if number % 50 == 0:
             producer.flush(30)
     assert producer.flush(30) == 0
+
+    def saved() -> list[Path]:
+        return [*server.data.glob(f"{TOPIC}-0/*.index"), *server.data.glob(f"{TOPIC}-0/*.timeindex")]
+
+    wait_until(lambda: len(saved()) > 4, "two segments' indexes are saved, which no write waits for")
     server.kill()
-    indexes = [*server.data.glob(f"{TOPIC}-0/*.index"), *server.data.glob(f"{TOPIC}-0/*.timeindex")]
-    assert len(indexes) > 4
+    indexes = saved()
     sizes = {path: path.stat().st_size for path in indexes}
     for path in indexes:
         path.unlink()
