@@ -138,9 +138,10 @@ def test_groups_go_on_where_they_committed(server: Server) -> None:
 
 
 def test_lost_indexes_are_rebuilt(server: Server) -> None:
+    start_ms = int(time.time() * 1000) - 60_000  # not as old as what retention deletes
     producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap, "linger.ms": 0})
     for number in range(3000):
-        producer.produce(TOPIC, str(number).encode() * 100, partition=0, timestamp=1_700_000_000_000 + number)
+        producer.produce(TOPIC, str(number).encode() * 100, partition=0, timestamp=start_ms + number)
         if number % 50 == 0:
             producer.flush(30)
     assert producer.flush(30) == 0
@@ -156,7 +157,7 @@ def test_lost_indexes_are_rebuilt(server: Server) -> None:
         path.unlink()
     server.start()
     consumer = confluent_kafka.Consumer({"bootstrap.servers": server.bootstrap, "group.id": "rebuilt"})
-    wanted = confluent_kafka.TopicPartition(TOPIC, 0, 1_700_000_000_000 + 2345)
+    wanted = confluent_kafka.TopicPartition(TOPIC, 0, start_ms + 2345)
     assert consumer.offsets_for_times([wanted], timeout=30)[0].offset == 2345
     consumer.close()
     assert server.stop() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from types import TracebackType
 
 import crc32c
@@ -134,15 +135,17 @@ def batch(
     magic: int = 2,
     attributes: int = 0,
     producer: tuple[int, int, int] = (-1, -1, -1),
-    timestamp_ms: int = 1_700_000_000_000,
+    timestamp_ms: int | None = None,
     break_crc: bool = False,
     length_off_by: int = 0,
 ) -> bytes:
     """A record batch; the keyword arguments make it wrong in one way or another. `producer`: id, epoch, base
-    sequence.
+    sequence. `timestamp_ms`: None for now, as retention deletes what is old.
     """
     last = len(records) - 1 if last_offset_delta is None else last_offset_delta
     total = len(records) if count is None else count
+    if timestamp_ms is None:
+        timestamp_ms = int(time.time() * 1000)
     tail = struct.pack(">hiqqqhii", attributes, last, timestamp_ms, timestamp_ms, *producer, total) + b"".join(records)
     crc = crc32c.crc32c(tail) ^ (1 if break_crc else 0)
     return (

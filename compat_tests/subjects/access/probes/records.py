@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from barnabas.kproto import ApiKey
 from barnabas.kproto.records import Record, build_batch
 from barnabas.kproto.records_legacy import build_message_set
@@ -11,7 +13,7 @@ from compat_tests.subjects.access.names import Names
 from compat_tests.subjects.access.probe import Probe
 from compat_tests.subjects.access.probes.parts import Of, cluster, three, three_names, topic, transaction
 
-NOW_MS = 1_750_000_000_000
+NOW_MS = int(time.time() * 1000)
 PRODUCER = 1 << 40
 """An id that nobody was given."""
 
