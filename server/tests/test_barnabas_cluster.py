@@ -221,6 +221,7 @@ FIXTURES = """
         assert replicas(kafka_cluster_fresh, kafka_topic) == (4, 3)
         kafka_cluster_fresh.brokers[2].kill()
         send(kafka_cluster_fresh, kafka_topic)
+        kafka_cluster_fresh.store.kill()  # now no topic can be deleted, and none need be
 
     @pytest.mark.kafka_brokers(3)
     def test_wrong_fixture(kafka_cluster): pass
@@ -249,6 +250,7 @@ def test_fixtures(suite: pytest.Pytester) -> None:  # noqa: F811
             "*kafka_topic takes replicas for a cluster only",
         ]
     )
+    result.stdout.no_fnmatch_line("*was not deleted*")
 
 
 def test_a_failure_shows_the_log_of_the_cluster(suite: pytest.Pytester) -> None:  # noqa: F811
