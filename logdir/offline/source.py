@@ -159,7 +159,11 @@ class Source(ABC):
         directory's name does not say. Needs the extra `arrow`. Raises as `records`, ValueError for another column and
         for a topic that is not known, ModuleNotFoundError.
         """
-        from barnabas.logdir.offline.arrow_fast import COLUMNS, iter_record_batches
+        try:
+            from barnabas.logdir.offline.arrow_fast import COLUMNS, iter_record_batches
+        except ModuleNotFoundError as error:
+            text = f"{error}: to_arrow needs what `pip install '.[arrow]'` brings, in a clone of Barnabas"
+            raise ModuleNotFoundError(text, name=error.name) from None
 
         names = columns if columns is not None else COLUMNS if include_headers else COLUMNS[:-1]
         topic = self.log.topic if topic is None else topic

@@ -366,3 +366,16 @@ def test_reading_needs_neither_a_broker_nor_arrow() -> None:
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_without_arrow_it_is_said_how_to_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the extra is not installed: `import numpy` fails."""
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    monkeypatch.delitem(sys.modules, "barnabas.logdir.offline.arrow_fast", raising=False)
+    monkeypatch.delitem(sys.modules, "barnabas.logdir.offline.columns", raising=False)
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").touch()
+    with pytest.raises(ModuleNotFoundError, match=r"numpy.*pip install '\.\[arrow\]'") as failed:
+        list(open_log(directory).to_arrow())
+    assert failed.value.name == "numpy"

@@ -16,6 +16,7 @@ from barnabas.server.cli.client.client_results import (
     Unclear,
     complain,
     complain_of,
+    note,
     print_json,
     report,
 )
@@ -62,6 +63,8 @@ async def _list(chosen: argparse.Namespace, client: Client) -> int:
                     more = [len(lag.group.members), lag.lag, duration(lag.lag_s(now_ms))]
             rows.append([each.group_id, each.kind, each.state or "-", *more])
         print_table(heads, rows)
+    elif not failed:
+        note("no groups" if not chosen.pattern else f"no group is called {chosen.pattern}")
     return complain_of((f"broker {broker_id} does not list its groups", why) for broker_id, why in failed.items())
 
 

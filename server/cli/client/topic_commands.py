@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.cli.client.client_results import OK, Command, Unclear, complain_of, print_json, report
+from barnabas.server.cli.client.client_results import OK, Command, Unclear, complain_of, note, print_json, report
 from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.configs import Resource, ResourceKind, Setting, Source, alter_configs, describe_configs
@@ -46,6 +46,8 @@ async def _list(chosen: argparse.Namespace, client: Client) -> int:
         if not any(row[-1] for row in rows):  # nothing to say
             heads, rows = heads[:-1], [row[:-1] for row in rows]
         print_table(heads, rows)
+    else:
+        note("no topics" if not chosen.pattern else f"no topic is called {chosen.pattern}")
     return OK
 
 

@@ -106,6 +106,14 @@ def test_topics(call: Calls) -> None:
     assert call("topic delete life no-life", code=1)[0] == "topic life was deleted\n"
 
 
+def test_what_is_not_there_is_said(call: Calls) -> None:
+    pattern = "no-such-*"
+    assert call(f"topic list {pattern}") == ("", f"no topic is called {pattern}\n")
+    assert call(f"group list -l {pattern}") == ("", f"no group is called {pattern}\n")
+    assert call(f"topic list {pattern} --json") == ("[]\n", "")
+    assert call(f"group list {pattern} --json") == ("[]\n", "")
+
+
 def test_internal_topics_are_shown_when_asked_for(call: Calls, topic: str) -> None:
     call(f"group reset internal --topic {topic} --to earliest --yes")
     assert "__consumer_offsets" not in call.out("topic list")
