@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-WITHOUT_SPARK = ("groups", "produce_consume", "topics")
+WITHOUT_SPARK = ("groups", "produce_consume", "three_brokers", "topics")
 """Examples that need a small client only."""
 # With clients' regular expressions and the faster lz4 where neither need be compiled: google-re2 and lz4 have no wheels
 # for musl (Alpine) and 3.15.

@@ -74,7 +74,7 @@ def main() -> None:
     topic, group = arguments.topic, f"{arguments.topic}-workers"
 
     try:
-        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap)
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=5000)
     except KafkaTimeoutError:
         raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     admin.create_topics({topic: {"num_partitions": PARTITIONS}}, wait_for_metadata=True)

@@ -38,7 +38,7 @@ def main() -> None:
     lines, counts = arguments.topic, f"{arguments.topic}-counts"
 
     try:
-        producer = KafkaProducer(bootstrap_servers=arguments.bootstrap)
+        producer = KafkaProducer(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=5000)
     except KafkaTimeoutError:
         raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     for number in range(30):

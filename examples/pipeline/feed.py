@@ -80,7 +80,7 @@ def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
 
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return the end offset of each partition, {} for a topic that is not there."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, allow_auto_create_topics=False)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, bootstrap_timeout_ms=5000, allow_auto_create_topics=False)
     try:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         return {found.partition: offset for found, offset in consumer.end_offsets(partitions).items()}
