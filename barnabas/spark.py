@@ -39,8 +39,8 @@ order of time: give endingTimestamp too. Spark pushes filters to Python sources 
 **Copies** may be made while the broker writes (`cp -r`, `rsync -a`): what is half written is left out. Copy the
 `*-checkpoint` files above the partitions too, as one of them knows which records were deleted (DeleteRecords).
 
-The executors need `barnabas[spark]` installed, and the directory under the same path. Segments that a broker deletes
-or compacts meanwhile are looked up again. Not done: streaming; columns chosen by the query.
+The executors need Barnabas with its extra `spark` installed, and the directory under the same path. Segments that a
+broker deletes or compacts meanwhile are looked up again. Not done: streaming; columns chosen by the query.
 """
 
 from __future__ import annotations

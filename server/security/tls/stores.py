@@ -4,7 +4,7 @@ PEM in a setting's value, PEM in a file (key and chain in one, in any order), PK
 file's name). A file's first bytes decide what it is; the `type` that is set has to agree only where Apache Kafka
 insists on it. JKS, Java's old format, is rejected with the command that converts it.
 
-PKCS12 needs the package `cryptography` (`barnabas[tls]`); PEM needs nothing.
+PKCS12 needs the package `cryptography` (the extra `tls`); PEM needs nothing.
 
 Messages name settings and files, never what is in them.
 """
@@ -176,7 +176,7 @@ def _pkcs12(key: str, location: str, data: bytes, password: str | None) -> PKCS1
     try:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
     except ImportError:
-        why = f"{location} is PKCS12, which needs the package cryptography: install barnabas[tls], or use PEM"
+        why = f"{location} is PKCS12, which needs the package cryptography: pip install cryptography, or use PEM"
         raise BadStore(key, why) from None
     try:
         return load_pkcs12(data, None if password is None else password.encode())
