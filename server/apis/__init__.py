@@ -23,6 +23,7 @@ from barnabas.server.apis.cluster import (
     api_versions,
     describe_cluster,
     describe_log_dirs,
+    describe_quorum,
     update_features,
 )
 from barnabas.server.apis.configs import (
@@ -139,6 +140,7 @@ APIS: tuple[Api, ...] = (
     alter_client_quotas.API,
     describe_user_scram_credentials.API,
     alter_user_scram_credentials.API,
+    describe_quorum.API,
     alter_partition.API,
     update_features.API,
     describe_cluster.API,

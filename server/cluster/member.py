@@ -133,7 +133,7 @@ class ClusterMember:
         recovered: bool = False,
         broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None,
     ) -> None:
-        self.store: Store = SteadyStore(store)
+        self.store = SteadyStore(store)
         """The store that waits for lost connections; for other users than the controller."""
         self._broker = broker
         self._endpoints = broker.endpoints  # wanted; `_broker` has the registered ones
@@ -196,6 +196,11 @@ class ClusterMember:
     def is_active(self) -> bool:
         """This broker is the controller."""
         return self._term is not None
+
+    @property
+    def newest_commit(self) -> int:
+        """Id of the newest commit to the store that this broker has made or read."""
+        return self.store.newest_commit
 
     @property
     def unclean_elections(self) -> int:

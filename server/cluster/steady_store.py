@@ -32,12 +32,18 @@ class SteadyStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.newest_commit = 0
+        """Id of the newest commit whose outcome was written or read here; it never falls."""
 
     async def get(self, path: str) -> Node | None:
-        return await self._until_answered(lambda: self._store.get(path))
+        node = await self._until_answered(lambda: self._store.get(path))
+        self._seen([node])
+        return node
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._until_answered(lambda: self._store.get_many(paths))
+        nodes = await self._until_answered(lambda: self._store.get_many(paths))
+        self._seen(nodes)
+        return nodes
 
     async def children(self, path: str) -> list[str]:
         return await self._until_answered(lambda: self._store.children(path))
@@ -46,7 +52,9 @@ class SteadyStore:
         repeated = False
         while True:
             try:
-                return await self._store.commit(ops)
+                nodes = await self._store.commit(ops)
+                self._seen(nodes)
+                return nodes
             except ConnectionLost:
                 repeated = True
                 await trio.sleep(RETRY_S)
@@ -55,6 +63,7 @@ class SteadyStore:
                     done = await self._until_answered(lambda: done_already(self._store, ops))
                     if done is not None:
                         log.info("commit of %s: its outcome was unknown, it had succeeded", ops[-1].path)
+                        self._seen(done)
                         return done
                 raise
 
@@ -67,3 +76,6 @@ class SteadyStore:
                 return await read()
             except ConnectionLost:
                 await trio.sleep(RETRY_S)
+
+    def _seen(self, nodes: Sequence[Node | None]) -> None:
+        self.newest_commit = max(self.newest_commit, *(node.mzxid for node in nodes if node is not None), 0)

@@ -98,6 +98,7 @@ RULES: dict[ApiKey, Rule] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Rule(cluster(Op.DESCRIBE), C),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Rule(cluster(Op.ALTER), C),
     ApiKey.UPDATE_FEATURES: Rule(cluster(Op.ALTER), C),
+    ApiKey.DESCRIBE_QUORUM: Rule(cluster(Op.DESCRIBE), C),
     ApiKey.DESCRIBE_TRANSACTIONS: Rule(transaction(Op.DESCRIBE) + on_topic(Op.DESCRIBE), X),
     ApiKey.LIST_TRANSACTIONS: Rule(transaction(Op.DESCRIBE), E.NONE),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Rule(on_topic(Op.DESCRIBE), T),

@@ -286,6 +286,9 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _always(group_ids=["g"]),
     ApiKey.DESCRIBE_CLUSTER: _always(),
+    ApiKey.DESCRIBE_QUORUM: _always(
+        topics=[{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    ),
     ApiKey.DESCRIBE_PRODUCERS: _always(topics=[{"name": "t", "partition_indexes": [0]}]),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _always(client_instance_id=b"instance".ljust(16)),
     ApiKey.PUSH_TELEMETRY: _always(

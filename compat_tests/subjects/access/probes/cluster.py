@@ -37,6 +37,18 @@ PROBES = (
         (cluster(Op.ALTER),),
     ),
     Probe(
+        "DescribeQuorum",
+        ApiKey.DESCRIBE_QUORUM,
+        always(topics=[{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]),
+        (cluster(Op.DESCRIBE),),
+    ),
+    Probe(
+        "DescribeQuorum of another partition",
+        ApiKey.DESCRIBE_QUORUM,
+        lambda names: {"topics": three_names(names, "topic_name", partitions=[{"partition_index": 0}])},
+        (cluster(Op.DESCRIBE),),
+    ),
+    Probe(
         "UpdateFeatures",
         ApiKey.UPDATE_FEATURES,
         always(
