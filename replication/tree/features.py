@@ -10,6 +10,14 @@ feature that they do not know, and know none of ours, so in a cluster nothing is
 asked only while every registered broker says that it can. In the registration the lowest level is written as 1, since
 those before 3.9 cannot read a 0.
 
+`metadata.version` is in neither place. It names what brokers write for each other: in Apache Kafka 3.x with ZooKeeper
+that is `inter.broker.protocol.version`, whose names have the levels' numbers, and so it is here. The setting decides,
+so there is one level, and no request changes it. A level of 4.x would claim what is not served: eligible leader
+replicas, cordoned directories, records in a metadata log. Clients decide nothing by it, other features depend on none
+of its levels; consoles and `kafka-features` read the release of Kafka out of it, and show nothing, or fail, where it is
+absent. Brokers of 3.9 with ZooKeeper support it without a finalised level, as somebody might take that for KRaft; ours
+beside them do the same.
+
 A broker alone has no such neighbours: what its node does not name has the highest level, and a level of 0 is written
 down. Rules and texts of a change are those of Apache Kafka 4.3 (`FeatureControlManager`), tree and registration those
 of 3.9 (`FeatureZNode`, `BrokerIdZNode`).
@@ -28,6 +36,7 @@ from barnabas.replication.tree import paths
 NODE: Final = paths.FEATURE
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
+METADATA_VERSION: Final = "metadata.version"
 SHARE_VERSION: Final = "share.version"
 """Of share groups (KIP-932), which no broker serves yet."""
 
@@ -97,30 +106,48 @@ def decode_finalised(data: bytes, version: int) -> FinalisedFeatures:
 
 
 def check_updates(
-    updates: Sequence[FeatureUpdate], present: Levels, own_id: int, brokers: Mapping[int, Mapping[str, Range]]
+    updates: Sequence[FeatureUpdate],
+    present: Levels,
+    own_id: int,
+    brokers: Mapping[int, Mapping[str, Range]],
+    metadata_level: int | None = None,
 ) -> dict[str, int]:
-    """The levels after `updates`. `brokers`: what the others of the cluster can do.
+    """The levels after `updates`. `brokers`: what the others of the cluster can do. `metadata_level`: the only level of
+    `metadata.version` that this broker supports, None for no such feature.
 
     Raises KafkaError INVALID_UPDATE_VERSION with a text that names the feature; then nothing may change.
     """
     after = dict(present)
     for update in updates:
-        why = _why_not(update, present.get(update.feature, 0), own_id, brokers)
+        if update.feature == METADATA_VERSION and metadata_level is not None:
+            only = {METADATA_VERSION: (metadata_level, metadata_level)}
+            why = _why_not(update, metadata_level, own_id, only, {})
+        else:
+            why = _why_not(update, present.get(update.feature, 0), own_id, SUPPORTED, brokers)
         if why:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Invalid update version {update.level} for feature {update.feature}. {why}",
             )
-        after[update.feature] = update.level
+        if update.feature != METADATA_VERSION:
+            after[update.feature] = update.level
     return after
 
 
-def _why_not(update: FeatureUpdate, present: int, own_id: int, brokers: Mapping[int, Mapping[str, Range]]) -> str:
+def _why_not(
+    update: FeatureUpdate,
+    present: int,
+    own_id: int,
+    supported: Mapping[str, Range],
+    brokers: Mapping[int, Mapping[str, Range]],
+) -> str:
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     if update.level < 0:
         return "A feature version cannot be less than 0."
-    why = _why_unsupported(update, f"Local controller {own_id}", SUPPORTED)
+    if update.feature not in supported and update.level == 0:
+        return f"Feature {update.feature} not found."
+    why = _why_unsupported(update, f"Local controller {own_id}", supported)
     if why:
         return why
     for broker_id, can in sorted(brokers.items()):
@@ -139,10 +166,11 @@ def _why_not(update: FeatureUpdate, present: int, own_id: int, brokers: Mapping[
 
 def _why_unsupported(update: FeatureUpdate, who: str, can: Mapping[str, Range]) -> str:
     if update.feature not in can:
-        # Level 0 turns off what it does not support anyway; but a feature outside of the table is unknown.
-        return "" if update.level == 0 and update.feature in SUPPORTED else f"{who} does not support this feature."
+        # Level 0 turns off what a broker does not support anyway.
+        return "" if update.level == 0 else f"{who} does not support this feature."
     first, last = can[update.feature]
-    if update.level != 0 and not first <= update.level <= last:
+    is_off = update.level == 0 and update.feature != METADATA_VERSION  # which cannot be; a registration has 1 for a 0
+    if not is_off and not first <= update.level <= last:
         return f"{who} only supports versions {first}-{last}"
     return ""
 
@@ -154,7 +182,13 @@ async def read_finalised(store: Store) -> FinalisedFeatures:
 
 
 async def update_finalised(
-    store: Store, updates: Sequence[FeatureUpdate], own_id: int, *, clustered: bool, validate_only: bool
+    store: Store,
+    updates: Sequence[FeatureUpdate],
+    own_id: int,
+    *,
+    clustered: bool,
+    validate_only: bool,
+    metadata_level: int | None = None,
 ) -> None:
     """Check `updates` against what is in the store, and write them unless `validate_only`.
 
@@ -164,7 +198,7 @@ async def update_finalised(
         node = await store.get(paths.FEATURE)
         known = FinalisedFeatures({}, 0) if node is None else decode_finalised(node.data, node.version)
         brokers = await _registered(store) if clustered else {}
-        after = check_updates(updates, known.levels(clustered=clustered), own_id, brokers)
+        after = check_updates(updates, known.levels(clustered=clustered), own_id, brokers, metadata_level)
         if validate_only:
             return
         data = encode_finalised(_worth_writing(after, clustered))

@@ -118,6 +118,12 @@ class InterBrokerProtocol:
         return 0
 
     @property
+    def metadata_level(self) -> int | None:
+        """The level of the feature `metadata.version` with the same name (KIP-584): 3.0-IV1 is 1. None before."""
+        level = _RANK[self.text] - _RANK["3.0-IV1"] + 1
+        return level if level > 0 else None
+
+    @property
     def truncates_on_fetch(self) -> bool:
         """Followers find out where to truncate from the Fetch response (KIP-595), without OffsetForLeaderEpoch."""
         return self.at_least("2.7-IV1")

@@ -190,7 +190,14 @@ def build(ground: Ground) -> Parts:
         groups.config_changed()
         transactions.config_changed()
 
-    features = Features(ground.store, config.broker_id, clustered=config.is_clustered, changed=levels_changed)
+    features = Features(
+        ground.store,
+        config.broker_id,
+        clustered=config.is_clustered,
+        metadata_level=config.inter_broker_protocol.metadata_level,
+        uses_zookeeper=config.uses_zookeeper,
+        changed=levels_changed,
+    )
 
     followers, isr = _replication(ground, partitions, member, controller, current_image)
     moves = _moves(ground, partitions)

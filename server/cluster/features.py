@@ -18,12 +18,27 @@ log = logging.getLogger("barnabas.features")
 
 
 class Features:
-    """See the module. clustered: other brokers share the store. changed: called when a level has changed."""
+    """See the module. clustered: other brokers share the store. metadata_level: of `metadata.version`, the only one;
+    None if it has none. uses_zookeeper: then that is not finalised. changed: called when a level has changed.
+    """
 
-    def __init__(self, store: Store, broker_id: int, *, clustered: bool, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        broker_id: int,
+        *,
+        clustered: bool,
+        metadata_level: int | None,
+        uses_zookeeper: bool,
+        changed: Callable[[], None],
+    ) -> None:
         self._store = store
         self._broker_id = broker_id
         self._clustered = clustered
+        self._metadata_level = metadata_level
+        self._beside = (
+            {} if metadata_level is None or uses_zookeeper else {features.METADATA_VERSION: metadata_level}
+        )  # what is finalised and does not stand in the store
         self._changed = changed
         self._epoch = 0
         self._levels = features.FinalisedFeatures({}, 0).levels(clustered=clustered)
@@ -31,12 +46,15 @@ class Features:
     @property
     def supported(self) -> Mapping[str, tuple[int, int]]:
         """First and last level that this broker supports, by feature."""
-        return features.SUPPORTED
+        level = self._metadata_level
+        return (
+            features.SUPPORTED if level is None else {**features.SUPPORTED, features.METADATA_VERSION: (level, level)}
+        )
 
     @property
     def finalised(self) -> Mapping[str, int]:
         """Levels in force, without features that are off."""
-        return {name: level for name, level in self._levels.items() if level}
+        return {name: level for name, level in self._levels.items() if level} | self._beside
 
     @property
     def epoch(self) -> int:
@@ -87,7 +105,12 @@ class Features:
         """Change levels, all or none. Raises KafkaError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED."""
         try:
             await features.update_finalised(
-                self._store, updates, self._broker_id, clustered=self._clustered, validate_only=validate_only
+                self._store,
+                updates,
+                self._broker_id,
+                clustered=self._clustered,
+                validate_only=validate_only,
+                metadata_level=self._metadata_level,
             )
             await self.load()
         except (StoreError, BadNode) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from compat_tests.clients.tools_cli.test_topics import case
@@ -46,3 +48,22 @@ def test_levels_go_down_and_up(tools: Tools, topic: str) -> None:
     assert levels(tools)["transaction.version"][2] == "2"
     read = tools.consume(topic, 2 * RECORDS, "--from-beginning", "--isolation-level", "read_committed")
     assert len(read) == 2 * RECORDS
+
+
+@case("kafka-features: metadata.version is shown, kept, and not moved")
+def test_the_level_of_metadata(tools: Tools) -> None:
+    """Apache Kafka 4.3 takes back no level but the present one; ours has one, that of its setting."""
+    first, last, now = levels(tools)["metadata.version"]
+    assert re.fullmatch(r"[34]\.\d-IV\d", now)
+    assert now == last
+    assert "metadata.version was upgraded to" in tools("kafka-features", "upgrade", "--metadata", now)
+    later = tools("kafka-features", "upgrade", "--feature", "metadata.version=31", expect=1)
+    assert re.search(r"Invalid update version 31 for feature metadata\.version\. Local controller \d+ only", later)
+    tools("kafka-features", "upgrade", "--metadata", "3.3-IV3", expect=1)
+    for unsafe in ((), ("--unsafe",)):
+        tools("kafka-features", "downgrade", "--metadata", "3.6", *unsafe, expect=1)
+    off = tools("kafka-features", "disable", "--feature", "metadata.version", expect=1)
+    assert re.search(r"Invalid update version 0 for feature metadata\.version\. Local controller \d+ only", off)
+    none = tools("kafka-features", "disable", "--feature", "no.such.version", expect=1)
+    assert "Feature no.such.version not found." in none
+    assert levels(tools)["metadata.version"] == (first, last, now)

@@ -61,7 +61,7 @@ def test_unreadable_registrations_support_nothing() -> None:
         (FeatureUpdate(TV, 2, 0), "does not support the given upgrade type"),
         (FeatureUpdate(TV, 2, 4), "does not support the given upgrade type"),
         (FeatureUpdate("x", 1), "Local controller 5 does not support this feature."),
-        (FeatureUpdate("x", 0, features.SAFE_DOWNGRADE), "Local controller 5 does not support this feature."),
+        (FeatureUpdate("x", 0, features.SAFE_DOWNGRADE), "Feature x not found."),
         (FeatureUpdate("", 1), "does not support this feature."),
     ],
 )
@@ -75,6 +75,23 @@ def test_what_may_change(update: FeatureUpdate, why: str) -> None:
     assert raised.value.code == ErrorCode.INVALID_UPDATE_VERSION
     assert f"Invalid update version {update.level} for feature {update.feature}." in (raised.value.message or "")
     assert why in (raised.value.message or "")
+
+
+@pytest.mark.parametrize("upgrade_type", [features.UPGRADE, features.SAFE_DOWNGRADE, features.UNSAFE_DOWNGRADE])
+@pytest.mark.parametrize("level", [0, 1, 20, 21, 22, 30])
+def test_the_level_of_metadata_is_a_setting(level: int, upgrade_type: int) -> None:
+    """The others do not register it, and it is not written."""
+    updates = [FeatureUpdate(features.METADATA_VERSION, level, upgrade_type), FeatureUpdate(GV, 1)]
+    if level == 21:
+        assert check_updates(updates, {TV: 1}, 5, {6: OURS}, 21) == {TV: 1, GV: 1}
+        return
+    with pytest.raises(KafkaError) as raised:
+        check_updates(updates, {TV: 1}, 5, {6: OURS}, 21)
+    assert raised.value.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert (raised.value.message or "").endswith("Local controller 5 only supports versions 21-21")
+    if level:
+        with pytest.raises(KafkaError, match="Local controller 5 does not support this feature"):
+            check_updates(updates, {TV: 1}, 5, {6: OURS})
 
 
 def test_every_broker_must_be_able() -> None:

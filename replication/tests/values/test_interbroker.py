@@ -82,3 +82,12 @@ def test_features() -> None:
     assert names("3.9") == names("3.0") | {"leader_recovery"}
     assert InterBrokerProtocol.parse("3.5").epoch_rises_when_isr_shrinks
     assert not InterBrokerProtocol.parse("3.6").epoch_rises_when_isr_shrinks
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [("2.8", None), ("3.0-IV0", None), ("3.0", 1), ("3.3-IV3", 7), ("3.5-IV2", 11), ("3.7-IV4", 19), ("3.9-IV0", 21)],
+)
+def test_the_level_of_metadata_has_the_same_name(text: str, level: int | None) -> None:
+    """As `MetadataVersion` of Apache Kafka numbers them."""
+    assert InterBrokerProtocol.parse(text).metadata_level == level
