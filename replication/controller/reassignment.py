@@ -17,11 +17,12 @@ Old tools write /admin/reassign_partitions (`ReassignmentsNode`): the same, exce
 
 | request | error |
 | --- | --- |
+| no such partition, or its topic is being deleted, whatever is asked | UNKNOWN_TOPIC_OR_PARTITION |
 | empty, repeated, negative replicas; new ones that are not live | INVALID_REPLICA_ASSIGNMENT |
 | calling off what is not on the move | NO_REASSIGNMENT_IN_PROGRESS |
-| no such partition, or its topic is being deleted | UNKNOWN_TOPIC_OR_PARTITION |
 
-Source: `KafkaController.scala` (core, 3.9), `onPartitionReassignment` and around.
+Source: `KafkaController.scala` (core, 3.9), `onPartitionReassignment` and around; what is looked at first is from 4.3's
+`ReplicationControlManager` (3.9 looks at the replicas before it looks for the partition).
 """
 
 from __future__ import annotations
@@ -95,9 +96,7 @@ class Reassignments:
         by_topic: dict[str, list[tuple[int, Sequence[int] | None]]] = {}
         for (name, index), target in targets.items():
             if self._state.find(name, index) is None:
-                outcome[name, index] = self._check_target((), target, by_tool=by_tool) or KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-                )
+                outcome[name, index] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             else:
                 by_topic.setdefault(name, []).append((index, target))
         pieces = [
@@ -121,7 +120,7 @@ class Reassignments:
     # -- begin -------------------------------------------------------------------------------------------------------
 
     def _check_target(
-        self, origin: Sequence[int], target: Sequence[int] | None, *, by_tool: bool, moving: bool = False
+        self, origin: Sequence[int], target: Sequence[int] | None, *, by_tool: bool, moving: bool
     ) -> KafkaError | None:
         if target is None:
             return None if moving else KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -141,11 +140,11 @@ class Reassignments:
     ) -> PartitionImage | KafkaError:
         """The partition as it must be when the move begins."""
         now = change.partition
+        if change.topic in self._state.deleting:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         error = self._check_target(now.origin_replicas, target, by_tool=by_tool, moving=now.is_reassigning)
         if error is not None:
             return error
-        if change.topic in self._state.deleting:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         planned = now.reassigned_to(now.origin_replicas if target is None else target)
         if planned == now and not now.is_reassigning:
             return planned

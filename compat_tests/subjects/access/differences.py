@@ -32,10 +32,6 @@ class Difference(NamedTuple):
 
 
 _NO_SHARES = "Share groups are not served: their coordinator is not looked for, whoever asks."
-_NOT_ON_THE_MOVE = (
-    "A partition that is not on the move is told so, be it there or not, as by 3.9 with ZooKeeper; without ALTER on "
-    "the cluster nobody is told either."
-)
 _ONLY_VALIDATED = "A topic that is only validated has no id, as in 3.9 with ZooKeeper; 4.3 makes one up."
 _TWICE = "What is named twice is answered in old versions as in the others, and as by 4.3."
 _OFFSETS_OF_VERSION_0 = "Version 0 has the offsets that the others have; Apache Kafka kept its own in ZooKeeper."
@@ -49,12 +45,6 @@ DIFFERENCES = (
     ),
     Difference(
         "FindCoordinator of shares", "coordinators[?]", "coordinators[? node_id=-1 INVALID_REQUEST]", _NO_SHARES
-    ),
-    Difference(
-        "AlterPartitionReassignments",
-        "none partitions[0 UNKNOWN_TOPIC_OR_PARTITION]",
-        "none partitions[0 NO_REASSIGNMENT_IN_PROGRESS]",
-        _NOT_ON_THE_MOVE,
     ),
     Difference("CreateTopics, only validated", "none#? ", "none ", _ONLY_VALIDATED),
     Difference(

@@ -1,9 +1,8 @@
 """AlterPartitionReassignments (key 45, versions 0-1): move partitions to other brokers, or call a move off (KIP-455).
 
-Behaviour: every partition for itself. Replicas must be given, each once, and new ones live (else
-INVALID_REPLICA_ASSIGNMENT); a null list calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none.
-Unknown partitions give UNKNOWN_TOPIC_OR_PARTITION, as do topics being deleted; but a move of one that is called off is
-not under way, as in Apache Kafka 3.9 (4.3.1 says UNKNOWN_TOPIC_OR_PARTITION there, too). A partition that is where it
+Behaviour: every partition for itself. Unknown partitions give UNKNOWN_TOPIC_OR_PARTITION, as do topics being deleted,
+whatever is asked of them. Replicas must be given, each once, and new ones live (else INVALID_REPLICA_ASSIGNMENT); a
+null list calls off a move, which gives NO_REASSIGNMENT_IN_PROGRESS where there is none. A partition that is where it
 shall be succeeds and nothing happens. The answer says that the store has it; ListPartitionReassignments shows the
 progress. Only the controller can (NOT_CONTROLLER elsewhere).
 
