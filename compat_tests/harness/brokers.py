@@ -135,14 +135,18 @@ def start_kafka(
     heap: str = "512m",
     wait: bool = True,
     java_options: Sequence[str] = (),
+    classes: str = "",
 ) -> Broker:
-    """Start Apache Kafka 4.3.1, one KRaft node with fresh data in *directory*. Raises BrokerFailed, ToolMissing."""
+    """Start Apache Kafka 4.3.1, one KRaft node with fresh data in *directory*. *classes* is a directory of plug-ins.
+    Raises BrokerFailed, ToolMissing.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_ports(2)
     properties = directory / "server.properties"
     properties.write_text(_kraft_properties(port, controller_port, directory / "data", settings))
     log = directory / "kafka.log"
     jars = classpath(KAFKA_JARS)
+    path = f"{classes}:{jars}" if classes else jars
     options = [*KAFKA_JAVA_OPTIONS, *java_options]
     if not (directory / "data" / "meta.properties").exists():
         formatted = subprocess.run(
@@ -167,7 +171,7 @@ def start_kafka(
             raise BrokerFailed(f"formatting the data directory failed:\n{formatted.stdout}{formatted.stderr}")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [java(), f"-Xms{heap}", f"-Xmx{heap}", *options, "-cp", jars, "kafka.Kafka", str(properties)],
+            [java(), f"-Xms{heap}", f"-Xmx{heap}", *options, "-cp", path, "kafka.Kafka", str(properties)],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,

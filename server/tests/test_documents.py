@@ -26,6 +26,7 @@ LINE_MAX = 120
 # Dotted names that are no settings of brokers, topics and groups: settings of clients, and features.
 OTHERS = {
     *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version"),
+    "metadata.version",
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 }
 # Stand for a name of the reader's choice.

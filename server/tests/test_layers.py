@@ -112,6 +112,7 @@ CLIENTS_OURS = {
     "compat_tests/fuzz": {"kproto"},
     "compat_tests/subjects/access": {"kproto"},
     "compat_tests/subjects/access/probes": {"kproto"},
+    "compat_tests/subjects/answers": {"kproto"},
     "compat_tests/fuzz/strangers": {"kproto"},
 }
 
