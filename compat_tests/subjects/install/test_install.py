@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("coordinator", "kproto", "logdir", "replication", "server")
+EXAMPLES = ROOT / "examples" / "testing"
 PYTHON = os.environ.get("BARNABAS_INSTALL_PYTHON", sys.executable)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # pip fetches from the network
 
@@ -56,9 +58,10 @@ def use(settings: dict[str, int]) -> str:
 """
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """What the command printed. The environment has nothing of this checkout."""
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+    """What the command printed. The environment has nothing of this checkout, and `variables` beside."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
+    environment |= variables
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
@@ -122,6 +125,31 @@ def test_beside_packages_of_our_names_and_with_types(wheel: Path, tmp_path: Path
     assert 'Revealed type is "barnabas.process.Broker"' in said
     assert re.search(r'Revealed type is "(builtins\.)?int"', said)
     assert "Success: no issues found in 1 source file" in said
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(path.name, marks=[pytest.mark.jvm] if "spark" in path.name else [], id=path.stem)
+        for path in sorted(EXAMPLES.glob("test_*.py"))
+    ],
+)
+def test_an_example_of_tests_in_an_empty_project(module: str, wheel: Path, tmp_path: Path) -> None:
+    """The wheel, what the example says is to be installed beside it, its file, and nothing else."""
+    said = re.search(r"^    pip install (.+)$", (EXAMPLES / module).read_text(), re.MULTILINE)
+    assert said is not None
+    programs = environment(tmp_path / "venv", wheel, *shlex.split(said[1]))
+    home = tmp_path / "project"
+    home.mkdir()
+    shutil.copy(EXAMPLES / module, home)
+    variables = {}
+    if "spark" in module:  # where it is not fetched by Spark, it is by Maven
+        from compat_tests.clients.spark.session import connector_jars
+
+        variables = {"SPARK_KAFKA_JARS": ",".join(map(str, connector_jars())), "SPARK_LOCAL_IP": "127.0.0.1"}
+    printed = run(programs / "pytest", "-q", cwd=home, **variables)
+    assert re.fullmatch(r"[1-9][0-9]* passed(, [0-9]+ warnings?)? in .*", printed.splitlines()[-1]), printed
 
 
 @pytest.mark.campaign
