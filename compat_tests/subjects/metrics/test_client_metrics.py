@@ -16,6 +16,7 @@ import pytest
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.broker_process import Server
+from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,14 @@ def sample(text: str, name: str, client_id: str) -> list[float]:
     return [float(value) for value in found]
 
 
+def on_the_dashboard(kind: str) -> list[str]:
+    """What our dashboard asks of producers or consumers."""
+    text = (PROJECT_ROOT / "docs" / "grafana" / "barnabas.json").read_text(encoding="utf-8")
+    found = sorted(set(re.findall(rf"\borg_apache_kafka_{kind}_\w+", text)))
+    assert found
+    return found
+
+
 @pytest.mark.jvm
 def test_java(server: Server, warm_jvms: WarmJvms) -> None:
     """A console consumer and producers: the same client as in every Java program."""
@@ -71,6 +80,8 @@ def test_java(server: Server, warm_jvms: WarmJvms) -> None:
         text = until(server, r'^org_apache_kafka_consumer_fetch_manager_fetch_latency_avg\{.*client_id="reader"')
         first = sum(sample(text, "org_apache_kafka_consumer_poll_total", "reader") or [0])
         assert 'client_software_name="apache-kafka-java",client_software_version="4.3.1"' in text
+        for name in on_the_dashboard("consumer"):
+            until(server, rf'^{name}\{{.*client_id="reader"')
         info = next(line for line in text.splitlines() if line.startswith("barnabas_client_info{"))
         assert "group_id" in text, info
         # Once a second, for as long as it lives: counters go on.
@@ -102,6 +113,8 @@ def test_librdkafka(server: Server, warm_jvms: WarmJvms) -> None:
         producer.produce(TOPIC, b"x")
         producer.poll(0.2)
     producer.flush(30)
+    for name in on_the_dashboard("producer"):
+        until(server, rf'^{name}\{{.*client_id="writer"')
     text = scraped(server)
     assert 'client_software_name="librdkafka"' in text or "confluent-kafka-python" in text
     assert "kafka_server_client_metrics_plugin_error_total 0\n" in text

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.server.telemetry.pushed import sample_name
 from barnabas.server.tests.metrics.kit import Scraped
 from barnabas.server.tests.metrics.strangers import STRANGERS, why_missing
 
@@ -50,6 +51,28 @@ async def test_ours_asks_for_what_there_is(seen: Scraped) -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     assert all(panel["title"] and panel["targets"] for panel in panels)
 
+
+def test_ours_asks_for_what_every_client_pushes() -> None:
+    """Names of clients' metrics are those that KIP-714 requires of Java's and others' alike."""
+    dashboard = json.loads(OURS.read_text(encoding="utf-8"))
+    asked = {name for query in queries(dashboard) for name in re.findall(r"\borg_apache_kafka_\w+", query)}
+    assert len(asked) == 6
+    required = {sample_name(f"org.apache.kafka.{name}", False) for name in REQUIRED.split()}
+    assert asked <= required
+
+
+REQUIRED = """
+producer.node.request.latency.avg producer.node.request.latency.max producer.produce.throttle.time.avg
+producer.produce.throttle.time.max producer.record.queue.time.avg producer.record.queue.time.max
+consumer.node.request.latency.avg consumer.node.request.latency.max consumer.poll.idle.ratio.avg
+consumer.coordinator.commit.latency.avg consumer.coordinator.commit.latency.max
+consumer.coordinator.assigned.partitions consumer.coordinator.rebalance.latency.avg
+consumer.coordinator.rebalance.latency.max consumer.fetch.manager.fetch.latency.avg
+consumer.fetch.manager.fetch.latency.max
+"""
+"""KIP-714, "client metrics": the gauges among them. The stock clients' own are tried in
+`compat_tests/subjects/metrics`.
+"""
 
 OPTIONAL = {
     # Without ACLs, quotas, replicas or conflicts there are no samples.
