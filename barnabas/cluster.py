@@ -16,6 +16,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
+from barnabas.clock import Snapshot
+from barnabas.cluster_clock import ClusterClock
+from barnabas.cluster_snapshots import ClusterSnapshot, forget, put_back, remove_all_of, take
 from barnabas.process import ADMINISTRATOR, ADMINISTRATOR_PASSWORD, SECURITY, USERS
 
 if TYPE_CHECKING:
@@ -47,6 +50,11 @@ class ClusterStore:
         self._directory = directory
         self._log_level = log_level
         self._timeout_s = timeout_s
+
+    @property
+    def directory(self) -> Path:
+        """Where it keeps the metadata."""
+        return self._directory
 
     @property
     def socket(self) -> Path:
@@ -84,12 +92,22 @@ class ClusterStore:
 class ClusterBroker:
     """One broker of a cluster, which can be stopped, killed and started again on its data and its port."""
 
-    def __init__(self, id_: int, child: Child, port: int, data: Path, arguments: list[str], timeout_s: float) -> None:
+    def __init__(
+        self,
+        id_: int,
+        child: Child,
+        port: int,
+        data: Path,
+        arguments: list[str],
+        timeout_s: float,
+        clock: ClusterClock,
+    ) -> None:
         self.id = id_
         self.data = data
         self._child = child
         self._port = port
         self._arguments = arguments
+        self._clock = clock
         self._timeout_s = timeout_s
         self._faults: Faults | None = None
 
@@ -151,7 +169,8 @@ class ClusterBroker:
         self.start()
 
     def _begin(self) -> None:
-        self._child.spawn(self._arguments)
+        ahead_s = self._clock.ahead_s
+        self._child.spawn([*self._arguments, *(["--clock-ahead", f"{ahead_s:.6f}"] if ahead_s else [])])
 
     def _finish(self) -> None:
         self._child.wait_until_ready("bootstrap=", self._timeout_s, last="control=")
@@ -205,6 +224,8 @@ class Cluster:
         self._ports: list[socket.socket] = []
         self._brokers: list[ClusterBroker] = []
         self._store: ClusterStore | None = None
+        self._clock = ClusterClock(lambda: [each.control_url for each in self._brokers if each.running])
+        self._snapshots: dict[str, ClusterSnapshot] = {}
 
     def __repr__(self) -> str:
         running = sum(broker.running for broker in self._brokers)
@@ -251,6 +272,11 @@ class Cluster:
             return None if self._security is None else self.access(ADMINISTRATOR)
 
         return Topics(self._running, access, self._timeout_s)
+
+    @property
+    def clock(self) -> ClusterClock:
+        """What time it is for the brokers: `cluster.clock.advance("7d")`, for all at once."""
+        return self._clock
 
     def _running(self) -> list[str]:
         return [broker.bootstrap for broker in self.brokers if broker.running]
@@ -326,7 +352,10 @@ class Cluster:
                 sock.close()
             if self._home is not None:
                 self._home.remove()
+                for broker in self._brokers:
+                    remove_all_of(broker.data)
             self._home, self._store, self._brokers, self._ports = None, None, [], []
+            self._snapshots, self._clock.ahead_s = {}, 0.0
 
     def __enter__(self) -> Self:
         try:
@@ -388,6 +417,40 @@ class Cluster:
         except (Refused, NoAnswer) as error:
             raise BrokerError(str(error)) from None
 
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Remember what is in the cluster now, for `restore`; nobody is disturbed. Raises BrokerError, also unless all
+        brokers and the store are running.
+        """
+        if not (self.store.running and all(broker.running for broker in self._brokers)):
+            raise BrokerError("a snapshot of a cluster is one of all its brokers and of its store: start them before")
+        assert self._home is not None
+        taken = take(self._clock, self.store.directory, self._home.path / "snapshots")
+        self._snapshots[taken.id] = taken
+        return Snapshot(taken.id)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Give the cluster what was in it at a snapshot, as often as is wanted; returns when all brokers serve: they
+        are killed, and start on what they had. Faults end. Raises ValueError if it has no such snapshot, BrokerError.
+        """
+        taken = self._snapshot(snapshot)
+        self.kill()
+        put_back(taken, self.store.directory, [broker.data for broker in self._brokers])
+        self._clock.ahead_s = taken.ahead_s
+        self.start()
+
+    def forget(self, snapshot: Snapshot) -> None:
+        """Remove a snapshot. All are when the cluster is closed. Raises ValueError if it has none of that id."""
+        forget(self._snapshot(snapshot), [broker.data for broker in self._brokers])
+        del self._snapshots[snapshot.id]
+
+    def _snapshot(self, snapshot: Snapshot) -> ClusterSnapshot:
+        found = self._snapshots.get(snapshot.id)
+        if found is None:
+            raise ValueError(f"there is no snapshot {snapshot.id!r}")
+        return found
+
     # -- pieces ------------------------------------------------------------------------------------------------------
 
     def _parts(self) -> list[ClusterBroker | ClusterStore]:
@@ -420,7 +483,7 @@ class Cluster:
             for key, value in own.items():
                 arguments += ["--set", f"{key}={value}"]
             child = Child(f"broker {id_}", log)
-            self._brokers.append(ClusterBroker(id_, child, port, data, arguments, self._timeout_s))
+            self._brokers.append(ClusterBroker(id_, child, port, data, arguments, self._timeout_s, self._clock))
 
 
 def _defaults(brokers: int) -> dict[str, str]:

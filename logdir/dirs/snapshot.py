@@ -14,7 +14,8 @@ partitions have some five hundred. So there are:
 Of a large log the first bytes, as many as it had, are the snapshot's. It may have grown since, if it was the end of the
 partition: then it is cut when it is put back, or copied if another snapshot may need what follows. That is sound as
 long as nobody writes elsewhere than at its end. A broker alone does not: compaction writes new files, retention
-unlinks, and only replicas truncate. `check` notices one that was cut, by its size.
+unlinks, and only replicas truncate. `check` notices one that was cut, by its size. For brokers with replicas nothing is
+shared (`shares`): large logs are copied, both ways.
 
 Not taken along: what is on its way out (`.deleted`, `-delete`), a compaction's unfinished output (`.cleaned`), and the
 lock.
@@ -46,7 +47,7 @@ class SnapshotDamaged(Exception):
     """Files of a snapshot are not as they were; the message says which."""
 
 
-def take(directory: str, into: str) -> None:
+def take(directory: str, into: str, *, shares: bool = True) -> None:
     """Remember a log directory in the directory `into`, which is made. Raises OSError, FileExistsError among them; then
     `into` is not to be used.
     """
@@ -60,7 +61,7 @@ def take(directory: str, into: str) -> None:
         if stat.S_ISDIR(found.st_mode):
             directories.append(path)
         elif found.st_size > SMALL_BYTES and path.endswith(layout.LOG):
-            _share(entry.path, f"{into}/{len(large)}")
+            (_share if shares else shutil.copyfile)(entry.path, f"{into}/{len(large)}")
             large.append((path, found.st_size, found.st_mtime_ns))
         else:
             data = _read(entry.path) if found.st_size else b""
@@ -88,7 +89,7 @@ def check(snapshot: str) -> None:
             raise SnapshotDamaged(f"{path} has {now} bytes, and had {size} when the snapshot was made")
 
 
-def put_back(snapshot: str, directory: str, attic: str) -> None:
+def put_back(snapshot: str, directory: str, attic: str, *, shares: bool = True) -> None:
     """Let `directory` hold what `snapshot`, which was checked, has. Whatever else is there is moved into the directory
     `attic`, which is made; to be removed by the caller, who may do that later. Best on the same file system. Raises
     OSError.
@@ -106,7 +107,11 @@ def put_back(snapshot: str, directory: str, attic: str) -> None:
         _put_small(f"{directory}/{path}", contents[at : at + size], mtime_ns)
         at += size
     for number, (path, size, mtime_ns) in enumerate(said["large"]):
-        _put_large(f"{snapshot}/{number}", f"{directory}/{path}", size, mtime_ns)
+        if shares:
+            _put_large(f"{snapshot}/{number}", f"{directory}/{path}", size, mtime_ns)
+        else:
+            _copy(f"{snapshot}/{number}", f"{directory}/{path}", size)
+            _date(f"{directory}/{path}", mtime_ns)
 
 
 def _said(snapshot: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 import trio
@@ -93,14 +94,29 @@ class Hooks(Protocol):
         ...
 
 
-class Link:
-    """See the module. name: of whoever has the session, for the store's log."""
+class Outside(Protocol):
+    """What is waited for from others, where the clock can be moved (`barnabas.server.runtime.outside`): the deadlines
+    of these scopes move along.
+    """
 
-    def __init__(self, connect: Connect, hooks: Hooks, *, timeout_ms: int, name: str) -> None:
+    def begin(self, scope: trio.CancelScope, *, is_prompt: bool) -> None: ...
+
+    def end(self, scope: trio.CancelScope) -> None: ...
+
+
+class Link:
+    """See the module. name: of whoever has the session, for the store's log. outside: None for a clock that goes as
+    clocks go.
+    """
+
+    def __init__(
+        self, connect: Connect, hooks: Hooks, *, timeout_ms: int, name: str, outside: Outside | None = None
+    ) -> None:
         self._connect = connect
         self._hooks = hooks
         self._timeout_ms = timeout_ms
         self._name = name
+        self._outside = outside
         self._queue: deque[Request] = deque()
         self._sent: deque[Request] = deque()
         self._session = 0
@@ -137,7 +153,8 @@ class Link:
             raise SessionExpired("the session has expired")
         self.put(request)
         try:
-            await request.done.wait()
+            with self._waiting(trio.CancelScope(), is_prompt=True):
+                await request.done.wait()
         except trio.Cancelled:
             request.cancelled = True
             raise
@@ -152,6 +169,17 @@ class Link:
             return decode(request.answer)
         except WireError as error:
             raise ConnectionLost(f"the metadata store does not make sense: {error}") from error
+
+    @contextmanager
+    def _waiting(self, scope: trio.CancelScope, *, is_prompt: bool = False) -> Iterator[None]:
+        if self._outside is None:
+            yield
+            return
+        self._outside.begin(scope, is_prompt=is_prompt)
+        try:
+            yield
+        finally:
+            self._outside.end(scope)
 
     def check_open(self) -> None:
         """Raises StoreClosed, StoreFailed."""
@@ -217,7 +245,7 @@ class Link:
         if not self._welcomed(Reader(views[0])):
             return False
         self.trouble = "the connection was lost"
-        with trio.CancelScope() as silence:
+        with trio.CancelScope() as silence, self._waiting(silence):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send, stream)
                 waiting = views[1:]

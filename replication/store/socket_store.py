@@ -22,7 +22,7 @@ from typing import Final
 import trio
 
 from barnabas.replication.store import socket_wire as wire
-from barnabas.replication.store.socket_link import Connect, Link, Request
+from barnabas.replication.store.socket_link import Connect, Link, Outside, Request
 from barnabas.replication.store.socket_watches import Watches
 from barnabas.replication.store.store import ConnectionLost, Node, Op, StoreEvent, StoreFailed, check_path, check_size
 
@@ -34,15 +34,20 @@ _PATHS_BYTES: Final = 1 << 19
 
 @asynccontextmanager
 async def socket_store(
-    connect: Connect, *, timeout_ms: int, connect_within_ms: int | None = None, name: str = "a broker"
+    connect: Connect,
+    *,
+    timeout_ms: int,
+    connect_within_ms: int | None = None,
+    name: str = "a broker",
+    outside: Outside | None = None,
 ) -> AsyncIterator[SocketStore]:
     """A session with the store that `connect` reaches, ended on leaving (its ephemeral nodes go at once, if the store
-    can be reached). timeout_ms: of the session; name: for the store's log.
+    can be reached). timeout_ms: of the session; name: for the store's log; outside: as of `Link`.
 
     Raises ConnectionLost if there is no session in time, StoreFailed if the store refuses us.
     """
     watches = Watches()
-    link = watches.link = Link(connect, watches, timeout_ms=timeout_ms, name=name)
+    link = watches.link = Link(connect, watches, timeout_ms=timeout_ms, name=name, outside=outside)
     within_ms = connect_within_ms or timeout_ms
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:

@@ -17,7 +17,9 @@ clock only goes forwards.
 A snapshot is taken at rest (`Settling`), without a stop: everything is saved as at a clean stop, and the log
 directories are copied in one go of the loop, at which nothing else runs.
 
-Only of a broker alone: others would remember what this one has forgotten, and the clocks of their processes go on.
+All of that only of a broker alone: others would remember what this one has forgotten, and the clocks of their
+processes go on. In a cluster somebody moves the clocks of all in step (`hold`, `step`, `release`), lets each take a
+snapshot while they are held, and restores all before they start: `barnabas.Cluster`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from barnabas.server.network.listeners import NOTHING_BOUND, Bound
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.counted_offload import CountedOffload
 from barnabas.server.runtime.offload import Offload, in_thread
-from barnabas.server.runtime.virtual_clock import InACluster, VirtualClock
+from barnabas.server.runtime.virtual_clock import Held, InACluster, Stood, VirtualClock
 from barnabas.server.storage.unsynced_disk import UnsyncedDisk
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     from barnabas.server.storage.snapshots import Snapshots
 
 log = logging.getLogger("barnabas.broker")
+
+
+_NOT_ALONE = "a broker in a cluster is not restored alone: the others would remember what it had forgotten"
 
 
 class Lives:
@@ -66,8 +71,8 @@ class Lives:
         self.broker = self._new(NOTHING_BOUND)
 
     def _new(self, bound: Bound) -> Broker:
-        if self._config.is_clustered:  # one as others, but for its faults
-            return Broker(self._config, may_fail=True)
+        if self._config.is_clustered:  # one as others, but for its faults and its clock
+            return Broker(self._config, offload=self._offload, wall_clock=self._clock.wall, may_fail=True)
         return Broker(
             self._config,
             offload=self._offload,
@@ -144,7 +149,36 @@ class Lives:
         """See `VirtualClock.advance`. Raises ValueError, InACluster."""
         self._refuse_in_cluster("the clock of a broker in a cluster cannot be advanced: the others' clocks would stay")
         async with self._turn:
+            self._must_be_held(False)
             await self._clock.advance(seconds, self._settling.wait)
+
+    async def hold(self) -> None:
+        """Let the clock stand still until `release`; returns when nothing runs any more. Raises Held if it does."""
+        async with self._turn:
+            self._must_be_held(False)
+            self._clock.hold()
+
+    async def step(self, seconds: float) -> Stood:
+        """Let the clock that is held stand so much later, and everything run that is due then. Raises Held, ValueError
+        as `advance` does.
+        """
+        async with self._turn:
+            self._must_be_held(True)
+            if seconds:
+                self._clock.step(seconds)
+            is_settled = await self._settling.wait()
+            is_at_rest = is_settled and not self._settling.has_run and not self._clock.outside.prompt
+            return Stood(is_at_rest, self._clock.next_deadline_s)
+
+    async def release(self) -> None:
+        """Let the clock go on. Raises Held."""
+        async with self._turn:
+            self._must_be_held(True)
+            self._clock.release()
+
+    def _must_be_held(self, wanted: bool) -> None:
+        if self._clock.is_advancing != wanted:
+            raise Held("the clock is not held" if wanted else "the clock is held")
 
     @property
     def _settling(self) -> Settling:
@@ -165,9 +199,12 @@ class Lives:
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
     async def snapshot(self) -> str:
-        """Take a snapshot; returns its id. Raises InACluster, StorageError, OSError."""
-        self._refuse_in_cluster("a broker in a cluster has no snapshots: the others would not be restored with it")
+        """Take a snapshot; returns its id. Of a broker in a cluster only while its clock is held, as whoever does that
+        takes one of each. Raises InACluster, StorageError, OSError.
+        """
         async with self._turn:
+            if not self._clock.is_advancing:
+                self._refuse_in_cluster(_NOT_ALONE)
             snapshots = self._snapshots
             from barnabas.server.storage.snapshots import About
 
@@ -182,9 +219,11 @@ class Lives:
 
     async def restore(self, name: str) -> None:
         """Restore the broker to a snapshot; returns when clients are answered. Raises UnknownSnapshot, SnapshotDamaged,
-        OSError, and nothing has happened then. If another error comes, the broker is lost and stops.
+        InACluster, Held, OSError, and nothing has happened then. If another error comes, the broker is lost and stops.
         """
+        self._refuse_in_cluster(_NOT_ALONE)
         async with self._turn:
+            self._must_be_held(False)
             snapshots = self._snapshots
             about = await self._offload(snapshots.find, name)
             begun = time.perf_counter()
@@ -227,7 +266,7 @@ class Lives:
         if self._snapshots_if_any is None:
             from barnabas.server.storage.snapshots import Snapshots
 
-            self._snapshots_if_any = Snapshots(self._config.log_dirs)
+            self._snapshots_if_any = Snapshots(self._config.log_dirs, shares_files=not self._config.is_clustered)
         return self._snapshots_if_any
 
     async def _remove(self, attics: list[str]) -> None:

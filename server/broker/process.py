@@ -59,11 +59,13 @@ def run(
     topics: Sequence[TopicRequest] = (),
     *,
     control: ListenAddress | None = None,
+    clock_ahead_s: float = 0.0,
     console_ready: Callable[[str], None] = lambda url: None,
 ) -> int:
     """Run a broker as this process until SIGTERM or SIGINT; its exit code. `ready` is called when it serves and, if it
     is alone, has `topics`; in a cluster these may come later (`barnabas.server.broker.first_topics`). control: where a
-    test suite may control it. console_ready: called with the URL of the console beside it, if there is one.
+    test suite may control it; clock_ahead_s: how far its clock is ahead then. console_ready: called with the URL of the
+    console beside it, if there is one.
 
     If it ends by itself, the last line of its log, the only one at FATAL, says why.
     """
@@ -73,7 +75,7 @@ def run(
     keep_freed_pages()
     sys.setswitchinterval(SWITCH_S)
     try:
-        clock = None if control is None else _virtual_clock()
+        clock = None if control is None else _virtual_clock(clock_ahead_s)
         trio.run(_run_until_signal, config, ready, topics, control, clock, console_ready, clock=clock)
     except Exception as error:
         _say_why(error)
@@ -93,10 +95,12 @@ def _say_why(error: Exception) -> None:
     log.critical("%s", "; ".join(said))
 
 
-def _virtual_clock() -> VirtualClock:
+def _virtual_clock(ahead_s: float) -> VirtualClock:
     from barnabas.server.runtime.virtual_clock import VirtualClock
 
-    return VirtualClock()
+    clock = VirtualClock()
+    clock.ahead_of_wall_s = ahead_s
+    return clock
 
 
 async def _give_back(clock: VirtualClock | None) -> None:

@@ -166,6 +166,12 @@ def seconds(text: str) -> float:
     return float(text)
 
 
+def seconds_ahead(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,9})?", text) is None:
+        raise argparse.ArgumentTypeError(f"a number of seconds is expected, not {text[:40]!r}")
+    return float(text)
+
+
 def port(text: str) -> int:
     if re.fullmatch("[0-9]{1,5}", text) is None or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"a number from 0 to 65535 is expected, not {text[:40]!r}")

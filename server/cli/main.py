@@ -35,6 +35,7 @@ from barnabas.server.cli.common import (
     refused_files,
     say,
     seconds,
+    seconds_ahead,
     secured,
     set_up_log,
     topics_of,
@@ -159,6 +160,13 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
             "for test suites: let programs of this machine control the broker by HTTP, for instance make it fail; "
             "announced by control=URL (default: any free port of 127.0.0.1)"
         ),
+    )
+    dev.add_argument(
+        "--clock-ahead",
+        type=seconds_ahead,
+        default=0.0,
+        metavar="SECONDS",
+        help="how far the clock is ahead, for a broker among others whose clocks were advanced; with --control",
     )
     add_logging(dev, default_level="warn")
 
@@ -369,7 +377,14 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
             more = {"security": files, "metrics": addresses.metrics, "control": addresses.control}
             say(f"bootstrap={addresses.bootstrap}", *(f"{key}={value}" for key, value in more.items() if value))
 
-        return _run(config, topics, announce, control, lambda url: say(f"console={url}"))
+        return _run(
+            config,
+            topics,
+            announce,
+            control,
+            lambda url: say(f"console={url}"),
+            clock_ahead_s=chosen.clock_ahead,
+        )
     finally:
         if signals is not None:
             signals.ignore()
@@ -379,6 +394,8 @@ def _dev(chosen: argparse.Namespace, signals: ModuleType | None) -> int:
 def _control(chosen: argparse.Namespace) -> ListenAddress | None:
     """The value of `--control`; raises `Refused`."""
     if chosen.control is None:
+        if chosen.clock_ahead:
+            raise Refused("--clock-ahead has no effect without --control")
         return None
     from barnabas.server.settings.endpoints import parse_control
 
@@ -398,6 +415,8 @@ def _run(
     announce: Callable[[Addresses], None] = _say_nothing,
     control: ListenAddress | None = None,
     announce_console: Callable[[str], None] = lambda url: None,
+    *,
+    clock_ahead_s: float = 0.0,
 ) -> int:
     """Run a broker, with these topics, to its end. announce: called with its addresses when it serves;
     announce_console: with that of its console.
@@ -418,7 +437,9 @@ def _run(
     for notice in config.notices:
         log.warning("%s", notice.text)
 
-    return process.run(config, announce, topics, control=control, console_ready=announce_console)
+    return process.run(
+        config, announce, topics, control=control, clock_ahead_s=clock_ahead_s, console_ready=announce_console
+    )
 
 
 # -- health ----------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from barnabas.replication import (
 )
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import Offload
+from barnabas.server.runtime.outside import outside_of_this_loop
 
 log = logging.getLogger("barnabas.broker")
 
@@ -55,6 +56,7 @@ def open_store(
             timeout_ms=config.get_int("zookeeper.session.timeout.ms"),
             connect_within_ms=config.get_optional_int("zookeeper.connection.timeout.ms"),
             name=f"broker {config.broker_id}" if config.broker_id >= 0 else "a broker without an id",
+            outside=outside_of_this_loop(),
         )
     if config.is_clustered:
         # kazoo is imported only if it is used

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.requests.faults.injector import FaultInjector
     from barnabas.server.requests.services import Services
+    from barnabas.server.runtime.virtual_clock import Stood
 
 
 class ControlledBroker(Protocol):
@@ -29,6 +30,12 @@ class ControlledBroker(Protocol):
     def now_ms(self) -> int: ...
 
     async def advance(self, seconds: float) -> None: ...
+
+    async def hold(self) -> None: ...
+
+    async def step(self, seconds: float) -> Stood: ...
+
+    async def release(self) -> None: ...
 
     async def snapshot(self) -> str: ...
 

@@ -14,7 +14,7 @@ from barnabas.logdir import StorageError
 from barnabas.logdir.dirs.snapshot import SnapshotDamaged
 from barnabas.server.control.controlled import Controlled
 from barnabas.server.control.routing import Call, Json, Refusal, Route
-from barnabas.server.runtime.virtual_clock import InACluster
+from barnabas.server.runtime.virtual_clock import Held, InACluster
 from barnabas.server.storage.snapshots import UnknownSnapshot
 
 
@@ -37,6 +37,8 @@ async def restore(controlled: Controlled, call: Call) -> Json:
         await controlled.broker.restore(call.arguments["id"])
     except UnknownSnapshot as error:
         raise Refusal(str(error), 404) from None
+    except (InACluster, Held) as error:
+        raise Refusal(str(error), 409) from None
     except SnapshotDamaged as error:
         raise Refusal(f"the snapshot cannot be restored: {error}", 409) from None
     return {"id": call.arguments["id"]}

@@ -26,6 +26,7 @@ import trio
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decoder, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import ApiVersionsRequest
+from barnabas.server.runtime.outside import answer_within
 
 if TYPE_CHECKING:  # loading the package would be most of the start of a command that is a client
     from barnabas.replication import Endpoint
@@ -154,7 +155,7 @@ class PeerConnection:
         self._endpoint = endpoint
         limit_s = min(self._timeout_s, CONNECT_S)
         try:
-            with trio.fail_after(limit_s):
+            with answer_within(limit_s, is_prompt=True):
                 self._stream = await self._connect(endpoint)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise NotSent(f"cannot connect to {_where(endpoint)}: {error or type(error).__name__}") from error
@@ -185,7 +186,7 @@ class PeerConnection:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         whole = False
         try:
-            with trio.fail_after(limit_s):
+            with answer_within(limit_s, is_prompt=key is not ApiKey.FETCH):
                 await stream.send_all(frame)
                 body = await read_response(stream, self._correlation_id, self._answer_bytes_max)
             _, offset = parse_response_header(key, version, body)

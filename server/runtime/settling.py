@@ -28,16 +28,20 @@ class Settling:
         self._offload = offload
         self._real_time = real_time
         self._patience_s = PATIENCE_S
+        self.has_run = False
+        """Whether any task but the one that waited has run during the last `wait`."""
 
     async def wait(self) -> bool:
         """Returns when nothing runs any more: True, and nothing has begun since. False: clients ask so much that this
         may never be, and at least all that was to be run has had its turn.
         """
+        self.has_run = False
         while True:
             if not await self._all_blocked():
                 return False
             if not self._offload.is_busy:
                 return True
+            self.has_run = True
             await self._offload.idle()
 
     async def at_rest(self) -> None:
@@ -53,6 +57,7 @@ class Settling:
                 await wait_all_tasks_blocked()
         finally:
             trio.lowlevel.remove_instrument(watch)
+            self.has_run |= watch.has_run
         self._patience_s = CROWDED_S if watch.scope.cancelled_caught else PATIENCE_S
         return not watch.scope.cancelled_caught
 
@@ -66,6 +71,12 @@ class _Watch(trio.abc.Instrument):
         self.scope = trio.CancelScope()
         self._real_time = real_time
         self._until = until
+        self._waiter = trio.lowlevel.current_task()
+        self.has_run = False
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is not self._waiter:
+            self.has_run = True
 
     def after_io_wait(self, timeout: float) -> None:
         if self._real_time() > self._until:

@@ -11,6 +11,9 @@ So what is due early, or shortly before the end, is on time to the hundredth of 
 late by one percent of its time at most. Without that, seven days would be a million steps, most of them of upkeep
 that is due every few seconds and finds nothing to do.
 
+Several clocks, of brokers in processes of their own, are moved by somebody who moves all in step (`barnabas.Cluster`):
+`hold`, then `step` as often as it takes, and `release`.
+
 Seconds everywhere. Forwards only: trio's time never goes back. `wall` may, when a broker is restored
 (`ahead_of_wall`).
 """
@@ -19,9 +22,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
+
+from barnabas.server.runtime.outside import Outside
 
 GRAIN: Final = 0.01
 """The smallest step, as a part of the way to the nearer end of the advance."""
@@ -30,7 +35,20 @@ ADVANCE_MAX_S: Final = 100 * 366 * 86400.0
 
 
 class InACluster(Exception):
-    """A broker in a cluster has neither a clock of its own nor snapshots; the message says so."""
+    """The clock of a broker in a cluster is not moved alone, and it alone is not restored; the message says so."""
+
+
+class Held(Exception):
+    """The clock is held, or is not; the message says which."""
+
+
+class Stood(NamedTuple):
+    """How it is after a step. is_at_rest: nothing has run, and no answer is on its way that does not wait for time to
+    pass; if that holds for all brokers of a cluster, time may go on. next_s: when something is due, in seconds.
+    """
+
+    is_at_rest: bool
+    next_s: float
 
 
 class VirtualClock(trio.abc.Clock):
@@ -50,7 +68,9 @@ class VirtualClock(trio.abc.Clock):
         self._stands_at: float | None = None  # during an advance
         self._wall_stands_at = 0.0
         self._next_deadline = float("inf")
-        self.followers: list[Callable[[float], None]] = []
+        self._moved_s = 0.0  # since it is held
+        self.outside = Outside()
+        self.followers: list[Callable[[float], None]] = [self.outside.time_jumped]
 
     # -- what trio asks ----------------------------------------------------------------------------------------------
 
@@ -118,6 +138,40 @@ class VirtualClock(trio.abc.Clock):
             now = min(max(now + least_s, following), end)
             self._step_to(now)
             is_settled = await settled()
+
+    # -- step by step ------------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Let the clock stand still until `release`."""
+        assert not self.is_advancing
+        self._wall_stands_at = self.wall()
+        self._stands_at = self.current_time()
+        self._moved_s = 0.0
+
+    def step(self, seconds: float) -> None:
+        """Let a clock that is held stand so much later. What is due then runs when the caller waits. Raises ValueError
+        as `advance` does.
+        """
+        if not 0 <= seconds <= ADVANCE_MAX_S:
+            raise ValueError(f"the clock can be moved by 0 to {ADVANCE_MAX_S:.0f} seconds, not by {seconds:g}")
+        assert self._stands_at is not None
+        self._moved_s += seconds
+        self._step_to(self._stands_at + seconds)
+
+    def release(self) -> None:
+        """Let the clock go on. It is ahead by exactly the sum of the steps: so are others that were moved likewise, and
+        the time for which it was held is not lost.
+        """
+        assert self._stands_at is not None
+        self._stands_at = None
+        self._ahead_s += self._moved_s
+        self._ahead_of_wall_s += self._moved_s
+
+    @property
+    def next_deadline_s(self) -> float:
+        """How much later something is due in this loop, for a clock that is held and a loop in which all tasks wait."""
+        assert self._stands_at is not None
+        return max(0.0, self._next_deadline - self._stands_at)
 
     def _step_to(self, at: float) -> None:
         assert self._stands_at is not None

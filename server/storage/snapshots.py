@@ -22,6 +22,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from barnabas.logdir.dirs import snapshot
+from barnabas.logdir.dirs.snapshot import SnapshotDamaged
+
+__all__ = ["About", "SnapshotDamaged", "Snapshots", "UnknownSnapshot", "directory_of", "remove_attics"]
 
 SUFFIX: Final = ".barnabas-snapshots"
 ABOUT: Final = "about.json"
@@ -44,9 +47,12 @@ def directory_of(log_dir: str) -> str:
 
 
 class Snapshots:
-    """See the module. log_dirs: paths, in the order of the settings."""
+    """See the module. log_dirs: paths, in the order of the settings. shares_files: of a broker alone; see
+    `barnabas.logdir.dirs.snapshot`.
+    """
 
-    def __init__(self, log_dirs: Sequence[str]) -> None:
+    def __init__(self, log_dirs: Sequence[str], *, shares_files: bool = True) -> None:
+        self._shares_files = shares_files
         self._log_dirs = list(log_dirs)
         self._directory = directory_of(self._log_dirs[0])
         self._attics = 0
@@ -60,7 +66,7 @@ class Snapshots:
         os.makedirs(path)
         try:
             for number, each in enumerate(self._log_dirs):
-                snapshot.take(each, f"{path}/{number}")
+                snapshot.take(each, f"{path}/{number}", shares=self._shares_files)
             with open(f"{path}/{ABOUT}", "w", encoding="utf-8") as file:
                 json.dump({**about._asdict(), "directories": len(self._log_dirs)}, file)
         except BaseException:
@@ -88,7 +94,7 @@ class Snapshots:
         attics = []
         for number, each in enumerate(self._log_dirs):
             attics.append(f"{self._directory}/attic-{os.getpid()}-{self._attics}-{number}")
-            snapshot.put_back(f"{path}/{number}", each, attics[-1])
+            snapshot.put_back(f"{path}/{number}", each, attics[-1], shares=self._shares_files)
         return attics
 
     def remove(self, name: str) -> None:

@@ -220,4 +220,4 @@ def test_the_page(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) ->
     page = (ROOT / "docs/testing-time.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     pytester.makepyfile(**{f"test_{number}": block for number, block in enumerate(blocks)})
-    pytester.runpytest_subprocess().assert_outcomes(passed=3)
+    pytester.runpytest_subprocess().assert_outcomes(passed=4)

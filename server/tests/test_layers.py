@@ -77,11 +77,13 @@ PUBLIC = {
     "server": {
         "cli.main",
         "client.records_now",
+        "control.durations",
         "network.blocking_admin",
         "network.blocking_client",
         "network.blocking_cluster",
         "runtime.signals",
         "security.client_access",
+        "storage.snapshots",
     },
 }
 

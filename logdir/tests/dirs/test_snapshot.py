@@ -182,6 +182,29 @@ def test_what_is_large_is_shared_and_may_grow(tmp_path: Path, monkeypatch: pytes
     log_dir.close()
 
 
+def test_of_a_replica_nothing_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be cut at its end, and other records follow there."""
+    monkeypatch.setattr(snapshot, "SMALL_BYTES", 400)
+    log_dir = opened(tmp_path / "data")
+    log = log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig())
+    put(log, "x" * 500, timestamp=NOW)
+    put(log, "y" * 500, timestamp=NOW)
+    log_dir.save(high_watermarks(log_dir))
+    snapshot.take(log_dir.path, str(tmp_path / "snapshot"), shares=False)
+    before = what_is_in(log_dir)
+    for turn in range(2):
+        log.truncate_to(1, NOW)
+        put(log, "z" * 500, timestamp=NOW)
+        log_dir.go_offline()
+        snapshot.check(str(tmp_path / "snapshot"))
+        places = (str(tmp_path / each) for each in ("snapshot", "data", f"attic{turn}"))
+        snapshot.put_back(*places, shares=False)
+        log_dir = opened(tmp_path / "data")
+        assert what_is_in(log_dir) == before
+        log = log_dir.open_or_create("t", 0, TOPIC_ID, LogConfig())
+    log_dir.close()
+
+
 def test_what_is_the_same_is_not_written(tmp_path: Path) -> None:
     log_dir = opened(tmp_path / "data")
     for index in range(2):

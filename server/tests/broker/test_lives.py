@@ -336,6 +336,8 @@ async def test_in_a_cluster_there_is_none(clock: VirtualClock, tmp_path: Path) -
         await lives.snapshot()
     with pytest.raises(InACluster):
         await lives.advance(1)
+    with pytest.raises(InACluster):
+        await lives.restore("0" * 32)
 
 
 async def test_a_fetch_that_waits_is_forgotten_with_its_connection(clock: VirtualClock, tmp_path: Path) -> None:

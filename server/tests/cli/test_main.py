@@ -41,9 +41,11 @@ class Runs:
         topics: Sequence[TopicRequest] = (),
         *,
         control: ListenAddress | None = None,
+        clock_ahead_s: float = 0.0,
         console_ready: Callable[[str], None],
     ) -> int:
         self.configs.append(config)
+        self.clock_ahead_s = clock_ahead_s
         self.topics += [f"{topic.name}:{topic.partitions}:{topic.replication_factor}" for topic in topics]
         self.log_dir_existed = Path(config.log_dir).is_dir()
         metrics = "http://127.0.0.1:4712" if config.is_set("metrics.listener") else None
@@ -278,6 +280,11 @@ def test_dev_announces_itself_and_cleans_up(runs: Runs, capsys: pytest.CaptureFi
 def test_dev_says_where_metrics_are(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("dev", "--set", "metrics.listener=http://127.0.0.1:0") == 0
     assert capsys.readouterr().out == "bootstrap=127.0.0.1:4711\nmetrics=http://127.0.0.1:4712\n"
+
+
+def test_dev_with_a_clock_that_is_ahead(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (call("dev", "--control", "--clock-ahead", "86400.25"), runs.clock_ahead_s) == (0, 86400.25)
+    assert (call("dev", "--clock-ahead", "1"), "no effect without" in capsys.readouterr().err) == (2, True)
 
 
 def test_dev_says_where_its_console_is(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.server.control.clock_routes import seconds_of
+from barnabas.server.control.durations import seconds_of
 from barnabas.server.control.fields import WrongField
 from barnabas.server.runtime.virtual_clock import VirtualClock
 from barnabas.server.tests.control.kit import controlled_broker
@@ -89,3 +89,27 @@ async def test_faults_stay_when_it_is_restored(clock: VirtualClock) -> None:
         await channel.ask("POST", f"/v1/snapshots/{name}/restore")
         assert (await channel.ask("GET", "/v1/faults")).value == {"faults": [fault]}
         assert (await channel.ask("DELETE", f"/v1/faults/{fault['id']}")).status == 200
+
+
+async def test_step_by_step(clock: VirtualClock) -> None:
+    async with controlled_broker(clock) as channel:
+        for path, body in (("release", None), ("step", {"by": 1})):
+            said = await channel.ask("POST", f"/v1/clock/{path}", body)
+            assert (said.status, said.value["error"]) == (409, "the clock is not held")
+        begin_ms = (await channel.ask("POST", "/v1/clock/hold")).value["now_ms"]
+        for path, body in (("hold", None), ("advance", {"by": 1})):
+            said = await channel.ask("POST", f"/v1/clock/{path}", body)
+            assert (said.status, said.value["error"]) == (409, "the clock is held")
+        name = (await channel.ask("POST", "/v1/snapshots")).value["id"]
+        assert (await channel.ask("POST", f"/v1/snapshots/{name}/restore")).status == 409
+        for by in ("x", None, -1, 1e300):
+            assert (await channel.ask("POST", "/v1/clock/step", {"by": by})).status == 400
+        assert (await channel.ask("POST", "/v1/clock/step", {"by": "1h", "to": 1})).status == 400
+        said = await channel.ask("POST", "/v1/clock/step", {"by": "1h"})
+        assert said.value["at_rest"] is False  # something was due
+        while not said.value["at_rest"]:
+            said = await channel.ask("POST", "/v1/clock/step", {"by": 0})
+        assert said.value["next_s"] > 0
+        assert (await channel.ask("GET", "/v1/clock")).value["now_ms"] == begin_ms + 3_600_000
+        assert (await channel.ask("POST", "/v1/clock/release")).value["now_ms"] >= begin_ms + 3_600_000
+        assert clock.ahead_of_wall_s == 3600

@@ -232,3 +232,53 @@ async def test_at_rest_no_blocking_work_is_under_way(
     nursery.start_soon(work)
     await settling.at_rest()
     assert done == [0, 1, 2]
+
+
+async def test_step_by_step(clock: VirtualClock, settling: Settling, real: Real, nursery: trio.Nursery) -> None:
+    """As it is moved together with others. It is ahead by the sum of the steps, to the bit."""
+    seen: list[float] = []
+    jumps: list[float] = []
+    clock.followers.append(jumps.append)
+    begin, wall = trio.current_time(), clock.wall()
+
+    async def sleep() -> None:
+        for _ in range(2):
+            await trio.sleep(60)
+            seen.append(trio.current_time() - begin)
+
+    nursery.start_soon(sleep)
+    clock.hold()
+    assert clock.is_advancing
+    assert await settling.wait()
+    assert settling.has_run
+    assert await settling.wait()
+    assert not settling.has_run
+    assert clock.next_deadline_s == pytest.approx(60)
+    clock.step(59)
+    assert await settling.wait()
+    assert (seen, clock.next_deadline_s) == ([], pytest.approx(1))
+    real.pass_by(7)
+    assert trio.current_time() - begin == pytest.approx(59)
+    clock.step(1)
+    assert await settling.wait()
+    assert settling.has_run
+    assert seen == [pytest.approx(60)]
+    clock.step(100)
+    assert await settling.wait()
+    assert seen == [pytest.approx(60), pytest.approx(160)]
+    assert clock.next_deadline_s == math.inf
+    clock.release()
+    assert not clock.is_advancing
+    assert clock.ahead_of_wall_s == 160
+    assert jumps == [59, 1, 100]
+    # The seconds for which it was held are not lost.
+    assert (trio.current_time() - begin, clock.wall() - wall) == (pytest.approx(167), pytest.approx(167))
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, ADVANCE_MAX_S + 1])
+async def test_steps_that_cannot_be(seconds: float, clock: VirtualClock) -> None:
+    clock.hold()
+    with pytest.raises(ValueError, match="the clock can be moved by 0 to"):
+        clock.step(seconds)
+    clock.release()
+    assert clock.ahead_of_wall_s == 0
