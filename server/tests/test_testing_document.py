@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from barnabas.server.control.fields import Fields
 from barnabas.server.control.routes import ROUTES
 from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "testing.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 pytest_plugins = ["pytester"]
 
@@ -49,9 +52,33 @@ def test_the_tables_name_all_that_there_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", ["What was written", "Faults"])
+@pytest.mark.parametrize(
+    "title", ["pytest", "What was written", "Faults", "Clusters", "TLS, log-ins and access control"]
+)
 def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F811
     blocks = re.findall(r"```python\n(.*?)```", section(title), re.DOTALL)
     assert blocks
-    suite.makepyfile("from kafka import KafkaProducer\n\n\n" + "\n\n".join(blocks))
-    suite.runpytest_subprocess().assert_outcomes(passed=len(blocks))
+    imports = "import pytest\nfrom confluent_kafka import Producer\nfrom kafka import KafkaProducer\n\n\n"
+    suite.makepyfile(imports + "\n\n".join(blocks))
+    suite.runpytest_subprocess().assert_outcomes(passed=sum(block.count("def test_") for block in blocks))
+
+
+@pytest.mark.slow
+def test_without_pytest() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", section("Without pytest"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert re.fullmatch(r"127\.0\.0\.1:[0-9]+\n", done.stdout), (done.stdout, done.stderr)
+
+
+@pytest.mark.slow
+def test_from_other_languages() -> None:
+    """The lines that a program waits for, and that the broker ends with it."""
+    command = [sys.executable, "-P", str(ROOT / "barnabas" / "__main__.py"), "dev", "--exit-with-parent", "--control"]
+    more = ["--topic", "orders:3", "--set", "metrics.listener=http://127.0.0.1:0"]
+    with subprocess.Popen([*command, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert broker.stdin is not None
+        lines = [broker.stdout.readline() for _ in range(3)]
+        assert [line.partition("=")[0] for line in lines] == ["bootstrap", "metrics", "control"]
+        broker.stdin.close()
+        assert broker.wait(30) == 0
