@@ -30,7 +30,9 @@ TOPICS_S: Final = 3.0
 GROUPS_S: Final = 3.0
 SIZES_S: Final = 15.0
 GROUPS_MAX: Final = 1000
-"""How many groups the lag is worked out of; the others are listed without."""
+"""How many groups the lag is worked out of for pages of all; of the others, where they are shown."""
+WITH_LAG: Final = (CLASSIC, CONSUMER)
+"""The kinds of groups that have one."""
 LANES: Final = 4
 TAILS: Final = 8
 """How many live tails there may be, each with connections of its own."""
@@ -151,7 +153,7 @@ class Desk:
 
     async def _ask_groups(self) -> Groups:
         listed, silent = await list_groups(self.client)
-        wanted = [name for name, each in listed.items() if each.kind in (CLASSIC, CONSUMER)][:GROUPS_MAX]
+        wanted = [name for name, each in listed.items() if each.kind in WITH_LAG][:GROUPS_MAX]
         return Groups(listed, await lags(self.client, wanted, times=False) if wanted else {}, silent)
 
     async def _ask_sizes(self) -> Mapping[TopicPartition, int]:

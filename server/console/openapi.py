@@ -18,6 +18,7 @@ _ENTITY: Final = ("user", "client-id", "ip", "user-default", "client-id-default"
 QUERIES: Final[dict[str, tuple[str, ...]]] = {
     "topics": (*_PAGED, "internal"),
     "topics.partitions": ("page",),
+    "topics.groups": ("page",),
     "topics.settings": ("q", "set"),
     "topics.move": ("brokers", "replicas", "page"),
     "topics.records": _SEARCH,

@@ -23,6 +23,7 @@ from barnabas.server.console.app import FORM_BYTES_MAX
 from barnabas.server.console.openapi import FORMS, QUERIES
 from barnabas.server.console.routes import PAGES
 from barnabas.server.console.web.guard import HEADERS
+from barnabas.server.console.web.segments import segment
 from barnabas.server.console.web.view import SAID
 from barnabas.server.tests.console.rig import Browser, app_over, checked, console, filled, local, now_ms, paths
 from barnabas.server.tests.test_layers import ROOT
@@ -322,6 +323,25 @@ async def test_strangers_texts_stay_texts(autojump_clock: MockClock) -> None:
         raw = await browser.get("/topics/t/record?offset=1&part=value")
         assert raw.header("content-type") == "application/octet-stream"
         assert raw.body == data
+
+
+async def test_the_longest_names_have_pages(autojump_clock: MockClock) -> None:
+    """A topic's has 249 characters at most; a group's may be longer than any, and of any."""
+    topic, group = "t." + "x" * 247, "große Gruppe/" * 200
+    async with console() as (browser, client):
+        await filled(client, topic, 3, 1)
+        await commit_offsets(client, group, {(topic, 0): 1})
+        for page, path in paths(topic, group):
+            if page.is_json_too:
+                answer = await browser.get(path + ("?offset=1" if page.path.endswith("/record") else ""))
+                checked(answer)
+                assert answer.status in (200, 400), (path[:100], answer.status)  # 400: no ACL is named to be deleted
+        assert (await browser.get("/topics.json")).json["topics"][0]["name"] == topic
+        (row,) = (await browser.get("/groups.json")).json["groups"]
+        assert (row["group"], row["lag"], row["topics"]) == (group, 2, [topic])
+        deleted = await browser.post(f"/topics/{segment(topic)}/delete", {"confirm": topic})
+        assert deleted.status == 303, deleted.words
+        assert (await browser.get("/topics.json")).json["topics"] == []
 
 
 async def test_bytes_that_are_no_text_stay_bytes(autojump_clock: MockClock) -> None:

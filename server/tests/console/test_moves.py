@@ -126,6 +126,10 @@ async def test_a_move_is_called_off(autojump_clock: MockClock, place: Place, cap
     await cluster.kill(3, session_lasts_s=600)  # nobody knows yet
     assert (await browser.post("/topics/t/move", {"assignment": "0:2,3"})).status == 303
     data = (await browser.get("/moves.json")).json
+    assert (await browser.get("/index.json")).json["moves"] == 1
+    overview = await browser.get("/")
+    checked(overview)
+    assert "1 partition on the way to other brokers" in overview.words
     row = data["moves"][0]
     assert (row["topic"], row["partition"], row["target"], row["adding"], row["removing"]) == ("t", 0, [2, 3], [3], [1])
     assert row["in_sync"] == []
@@ -196,13 +200,16 @@ async def test_preferred_replicas_lead_again(
     fine = await browser.get("/leaders")
     checked(fine)
     assert "Every partition that has a leader is led by its preferred replica." in fine.words
+    assert "preferred" not in (await browser.get("/")).words
     await cluster.kill(2)
     await trio.sleep(60)
     await cluster.start(2)
     await trio.sleep(20)
+    assert "not led by the preferred replica" in (await browser.get("/")).words
     page = await browser.get("/leaders")
     checked(page)
     data = (await browser.get("/leaders.json")).json
+    assert (await browser.get("/index.json")).json["not_preferred_count"] == len(data["partitions"]) >= 2
     rows = [row for row in data["partitions"] if row["topic"] == "t"]
     assert [(row["partition"], row["leader"], row["preferred"], row["can"]) for row in rows] == [
         (0, 1, 2, True),

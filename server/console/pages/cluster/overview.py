@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from barnabas.server.client.failures import Failed
+from barnabas.server.client.failures import ClientError, Failed
 from barnabas.server.client.lag import GroupLag
 from barnabas.server.client.log_dirs import LogDir, describe_log_dirs
+from barnabas.server.client.moves import list_moves
 from barnabas.server.console.web.view import View
 from barnabas.server.console.web.visit import Visit
 
@@ -22,6 +23,8 @@ async def show(visit: Visit) -> View:
     view = visit.client.view
     dirs = await describe_log_dirs(visit.client, [], view.brokers)
     groups = await visit.desk.groups_or_none()
+    moves = await _moves(visit)
+    misled = 0
     leads: dict[int, int] = {}
     holds: dict[int, int] = {}
     offline: list[dict[str, Any]] = []
@@ -31,6 +34,7 @@ async def show(visit: Visit) -> View:
             leads[each.leader] = leads.get(each.leader, 0) + 1
             for replica in each.replicas:
                 holds[replica] = holds.get(replica, 0) + 1
+            misled += each.leader >= 0 and bool(each.replicas) and each.replicas[0] != each.leader
             if each.leader < 0:
                 offline.append({"topic": topic.name, "partition": index})
             elif len(each.in_sync) < len(each.replicas):
@@ -64,6 +68,8 @@ async def show(visit: Visit) -> View:
         "offline_count": len(offline),
         "under_replicated": behind[:SHOWN],
         "under_replicated_count": len(behind),
+        "not_preferred_count": misled,
+        "moves": moves,
         "groups": None if groups is None else len(groups.listed),
         "group_states": dict(sorted(states.items())),
         "lagging": [
@@ -76,9 +82,18 @@ async def show(visit: Visit) -> View:
             for each in lagging[:SHOWN]
         ],
         "lagging_count": len(lagging),
+        "groups_looked_at": len(every),
         "warnings": [text for each in brokers for text in _warnings(each)],
     }
     return View("overview", "Overview", data)
+
+
+async def _moves(visit: Visit) -> int | None:
+    """How many partitions are on their way to other brokers; None: not to be had."""
+    try:
+        return len(await list_moves(visit.client))
+    except ClientError:
+        return None
 
 
 def _disks(dirs: list[LogDir] | Failed | None) -> dict[str, Any]:
