@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["ClusterClock"]
 
 GRAIN: Final = 0.1
-GRAIN_MIN_S: Final = 0.1
+GRAIN_MIN_S: Final = 0.5
+"""As often as followers ask. A broker is to say something to the store every two seconds of its own, or is given up."""
 PATIENCE_S: Final = 1.0
 """How long to wait, in real time, for brokers that do not come to rest: clients may ask without a pause, and a store
 that is away answers nobody.

@@ -159,12 +159,11 @@ class VirtualClock(trio.abc.Clock):
         self._step_to(self._stands_at + seconds)
 
     def release(self) -> None:
-        """Let the clock go on. It is ahead by exactly the sum of the steps: so are others that were moved likewise, and
-        the time for which it was held is not lost.
+        """Let the clock go on. `wall` is ahead by exactly the sum of the steps more: so are others that were moved
+        likewise, however long each was held. For trio nothing was missed: it goes on from where it stood.
         """
-        assert self._stands_at is not None
-        self._stands_at = None
-        self._ahead_s += self._moved_s
+        at, self._stands_at = self.current_time(), None
+        self._ahead_s = at - self._monotonic()
         self._ahead_of_wall_s += self._moved_s
 
     @property

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,8 @@ def test_what_ends_by_itself_is_reported() -> None:
     cluster = barnabas.Cluster(2)
     cluster.start()
     os.kill(cluster.brokers[1].pid, signal.SIGKILL)
-    wait_until_gone(cluster.brokers[1].pid if cluster.brokers[1].running else 0)
+    while cluster.brokers[1].running:  # its last thread may take a moment longer than its first
+        time.sleep(0.01)
     with pytest.raises(barnabas.BrokerError, match=r"broker 2 had ended by itself \(signal 9\)"):
         cluster.close()
     assert not cluster.running
