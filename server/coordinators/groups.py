@@ -31,6 +31,7 @@ from barnabas.coordinator import (
     Record,
     Reply,
     ResolvePatterns,
+    Result,
     check_heartbeat,
 )
 from barnabas.kproto import ErrorCode, KafkaError, uuid_to_text
@@ -104,7 +105,7 @@ class GroupCoordinator:
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(ground, self)
         self._shards = self.runtime.shards
         self._results = self.runtime.results
-        self._gone_topics: GoneTopics[GroupShard, str] = GoneTopics(ground, self.runtime, GroupShard.topics_deleted)
+        self._gone_topics: GoneTopics[GroupShard, str] = GoneTopics(ground, self.runtime, _forgotten)
         self._persister = persister
         self._share_operations: ShareGroupOperations | None = None
         self.lead = self.runtime.lead
@@ -213,9 +214,7 @@ class GroupCoordinator:
         """Load, expire, create the topic, resolve expressions, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.runtime.run)
-            nursery.start_soon(
-                self.runtime.run_upkeep, "expiring offsets", self._expiry_interval_ms, GroupShard.expire_offsets
-            )
+            nursery.start_soon(self.runtime.run_upkeep, "expiring offsets", self._expiry_interval_ms, _expired_offsets)
             nursery.start_soon(serve, self.log, "resolving expressions", self._patterns.run)
 
     def _expiry_interval_ms(self) -> int:
@@ -455,3 +454,11 @@ class GroupCoordinator:
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """A KIP-848 group; GROUP_ID_NOT_FOUND inside for another or unknown one."""
         return self._group(group_id).shard.consumer_describe(group_id)
+
+
+def _forgotten(shard: GroupShard, topics: Collection[str], now: Now) -> Iterable[Result]:
+    return shard.topics_deleted(topics, now)
+
+
+def _expired_offsets(shard: GroupShard, now: Now) -> Iterable[Result]:
+    return shard.expire_offsets(now)
