@@ -24,18 +24,20 @@ from typing import Any
 
 import trio
 
-from barnabas.kproto import ApiKey
+from barnabas.kproto import ApiKey, KafkaError
 from barnabas.kproto.frame import request_frame
-from barnabas.kproto.messages import FetchRequest, ProduceRequest
+from barnabas.kproto.messages import FetchRequest, OffsetCommitRequest, ProduceRequest
 from barnabas.kproto.records import Record, build_batch
 from barnabas.server.broker.broker import Broker
 from barnabas.server.network.connection import Connection
+from barnabas.server.partitions.partition import Partition
 from barnabas.server.testing import embedded_broker
 
 CONNECTIONS = 64
 ROUNDS = 10
 REPETITIONS = 9
 PARTITIONS = 6
+PARTITIONS_MAX = 100
 
 
 @dataclass
@@ -95,6 +97,24 @@ class Bench:
         )
         return request_frame(version, self.turn, "consumer-1", asked)
 
+    def commit(self, version: int, group: str, partitions: int) -> bytes:
+        """A frame by which somebody who is no member commits offsets, rising from frame to frame."""
+        asked = OffsetCommitRequest(
+            group_id=group,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=self.name,
+                    partitions=[
+                        OffsetCommitRequest.OffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=self.turn, committed_metadata=""
+                        )
+                        for index in range(partitions)
+                    ],
+                )
+            ],
+        )
+        return request_frame(version, self.turn, "consumer-1", asked)
+
 
 MakeFrame = Callable[[Bench, int], bytes]
 """(bench, number of the connection) -> the next request of that connection."""
@@ -127,6 +147,15 @@ def _waiting(version: int) -> MakeFrame:
     return frame
 
 
+def _commit(version: int, groups: int, partitions: int = 1) -> MakeFrame:
+    return lambda bench, number: bench.commit(version, f"group-{number % groups}", partitions)
+
+
+def _commit_anew(version: int, groups: int) -> MakeFrame:
+    """No two requests of a connection have the same size in a row, nor the same group: the slow path."""
+    return lambda bench, number: bench.commit(version, f"group-{'x' * (bench.turn % 40)}-{number % groups}", 1)
+
+
 CASES: dict[str, MakeFrame] = {
     "produce 5, one record": _one(5),
     "produce 7, one record": _one(7),
@@ -144,6 +173,10 @@ CASES: dict[str, MakeFrame] = {
     "fetch 18, 1 KB": _fetch(18),
     "fetch 18, 16 KB": _fetch(18, 1),
     "fetch 18, 64 KB": _fetch(18, 2),
+    "commit 9, one group": _commit(9, 1),
+    "commit 9, 64 groups": _commit(9, CONNECTIONS),
+    "commit 9, 64 groups, never the same twice": _commit_anew(9, CONNECTIONS),
+    "commit 9, 64 groups, 100 partitions": _commit(9, CONNECTIONS, PARTITIONS_MAX),
     "fetch 12, waits for 100 B": _waiting(12),
     "fetch 18, waits for 100 B": _waiting(18),
 }
@@ -215,14 +248,35 @@ class _Sockets:
         self._serve()
 
 
+async def _coordinated(broker: Broker) -> Partition:
+    """Where the offsets of the first group are written, once all groups have a coordinator."""
+    groups = broker.services.groups
+    groups.want_topic()
+    while True:
+        try:
+            first, *_ = [groups.partition_of(f"group-{number}") for number in range(CONNECTIONS)]
+            return first
+        except KafkaError:
+            await trio.sleep(0.01)
+
+
 async def measure(make: MakeFrame, sockets: bool) -> float:
     """Microseconds for each request."""
-    async with embedded_broker(num_partitions=str(PARTITIONS), log_retention_ms="-1") as broker:
+    settings = {
+        "num_partitions": str(PARTITIONS_MAX),
+        "offsets_topic_num_partitions": "50",
+        "log_retention_ms": "-1",
+    }
+    async with embedded_broker(**settings) as broker:
         await broker.services.topics.auto_create(["costs"])
+        await broker.services.cluster.image_until(lambda image: "costs" in image.topics)
         bench = Bench(broker, "costs", broker.services.image.topics["costs"].topic_id)
         partition = broker.services.partitions.get("costs", 0)
         carrier = _Sockets(bench) if sockets else _Direct(bench)
-        if ApiKey(make(bench, 0)[5]) is ApiKey.FETCH:
+        key = ApiKey(make(bench, 0)[5])
+        if key is ApiKey.OFFSET_COMMIT:
+            partition = await _coordinated(broker)
+        if key is ApiKey.FETCH:
             for kib in (1, 16, 64):
                 carrier.round([bench.produce(13, [bench.batch([1000 * kib])])] + [bench.fetch(18)] * (CONNECTIONS - 1))
         best = float("inf")
