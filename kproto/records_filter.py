@@ -60,6 +60,8 @@ class Keyed(NamedTuple):
     starts: list[int]
 
 
+_new_tuple = tuple.__new__
+
 Rewritten = tuple[bytes, int, int]
 """Records for another batch: they, the time from which their timestamps count, and the largest of these."""
 
@@ -76,8 +78,11 @@ def keyed_records(data: bytes, count: int) -> Keyed:
     """
     if count < 0:
         raise CorruptRecords(f"negative record count {count}")
-    found = Keyed([], [], bytearray(), [])
-    deltas, keys, nulls, starts = found
+    deltas: list[int] = []
+    keys: list[bytes | None] = []
+    nulls = bytearray()
+    starts: list[int] = []
+    found: Keyed = _new_tuple(Keyed, (deltas, keys, nulls, starts))
     add_delta, add_key, add_null, add_start = deltas.append, keys.append, nulls.append, starts.append
     position = index = attempt = 0
     size = len(data)
