@@ -19,16 +19,25 @@ nothing.
 class AppendRules:
     """rewrite: batches may be stored otherwise than they come; validate: the records of each are checked;
     after_max_ms: how far a timestamp may lie ahead of the wall clock; joined_bytes_max: the largest batch that own
-    records are added to. Sizes are bytes. Not to be changed.
+    records are added to; log_append_time: batches get the broker's time. Sizes are bytes. Not to be changed.
     """
 
-    __slots__ = ("after_max_ms", "joined_bytes_max", "max_message_bytes", "rewrite", "segment_bytes", "validate")
+    __slots__ = (
+        "after_max_ms",
+        "joined_bytes_max",
+        "log_append_time",
+        "max_message_bytes",
+        "rewrite",
+        "segment_bytes",
+        "validate",
+    )
 
     def __init__(self, config: LogConfig) -> None:
         self.rewrite = must_rewrite(config)
         self.validate = must_validate(config)
         after = config.message_timestamp_after_max_ms
         self.after_max_ms = NEVER if after == LONG_MAX or config.log_append_time else after
+        self.log_append_time = config.log_append_time
         self.max_message_bytes = config.max_message_bytes
         self.segment_bytes = config.segment_bytes
         self.joined_bytes_max = min(JOINED_BYTES_MAX, config.max_message_bytes, config.segment_bytes)

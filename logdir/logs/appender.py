@@ -367,7 +367,7 @@ class Appender:
             leader_epoch,
             now_ms,
             producer=None if producer is None else producer[:2],
-            log_append_time=state.config.log_append_time,
+            log_append_time=rules.log_append_time,
         )
         batch.add(data, count)
         writer.position += size

@@ -81,16 +81,15 @@ class Writer:
             repair.is_needed = False
         except (OSError, CorruptRecords) as error:
             raise self.undo(error) from error
-        unsaved = active.unsaved
         config = state.config
-        active.wrote(self.batches, config.index_interval_bytes, config.segment_index_bytes)
+        index_has_grown = active.wrote(self.batches, config.index_interval_bytes, config.segment_index_bytes)
         self.staged = []
         self.batches = []
         state.log_end_offset = end = state.next_offset
         state.producers.commit(end)
         if txn_index is not None:
             self._write_aborted(txn_index)
-        if active.unsaved != unsaved:
+        if index_has_grown:
             self._index_grew(active)
 
     def _write_rest(self, fd: int, written: int) -> None:

@@ -231,8 +231,10 @@ class Segment:
             self._tail_lasts, self._tail_positions = array("q"), array("q")
         return self.file()
 
-    def wrote(self, batches: list[tuple[int, int, int]], interval_bytes: int, max_index_bytes: int) -> None:
-        """Batches, as (last offset, size, max timestamp), were written behind `size`. `ready` was called before."""
+    def wrote(self, batches: list[tuple[int, int, int]], interval_bytes: int, max_index_bytes: int) -> bool:
+        """Batches, as (last offset, size, max timestamp), were written behind `size`. `ready` was called before.
+        Returns whether there are more index entries now.
+        """
         offsets, times = self._offsets, self._times
         assert offsets is not None
         assert times is not None
@@ -240,9 +242,7 @@ class Segment:
         since = self._since_index
         lasts, positions = self._tail_lasts, self._tail_positions
         newest, newest_offset = self._max_timestamp, self._max_timestamp_offset
-        # A round of batches may fill the index after the roll was decided: sparser is as good.
-        room = (max_index_bytes - offsets.size) // OFFSET_ENTRY
-        times_room = (max_index_bytes - times.size) // TIME_ENTRY - 1
+        has_grown = False
         if position == 0:
             self._first_timestamp = batches[0][2]
         for last_offset, size, timestamp in batches:
@@ -250,11 +250,12 @@ class Segment:
                 newest = timestamp
                 newest_offset = last_offset
             if since > interval_bytes:
-                if room > 0:
-                    room -= 1
+                # A round of batches may fill the index after the roll was decided: sparser is as good.
+                if offsets.size + OFFSET_ENTRY <= max_index_bytes:
+                    has_grown = True
                     offsets.add(last_offset, position)
-                    if times_room > 0 and newest >= 0:
-                        times_room -= times.add(newest, newest_offset)
+                    if newest >= 0 and times.size + 2 * TIME_ENTRY <= max_index_bytes:
+                        times.add(newest, newest_offset)
                 since = 0
             since += size
             lasts.append(last_offset)
@@ -268,6 +269,7 @@ class Segment:
             self._tail_floor = lasts[-TAIL - 1]
             del lasts[:-TAIL]
             del positions[:-TAIL]
+        return has_grown
 
     def index_is_full(self, max_index_bytes: int) -> bool:
         """No room for another entry (and, in the time index, for the one that closing adds). Only for a segment that

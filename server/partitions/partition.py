@@ -301,7 +301,7 @@ class Partition:
 
     def _lacks_replicas(self) -> bool:
         """Whether the ISR is too small for acks=-1. `min.insync.replicas` is capped at the number of replicas."""
-        return len(self.isr) < min(self.log.state.config.min_insync_replicas, len(self.replicas))
+        return len(self.isr) < len(self.replicas) and len(self.isr) < self.log.state.config.min_insync_replicas
 
     def append_run(self, batches: list[memoryview], *, now_ms: int, required_acks: int) -> list[int]:
         """As `Appender.append_run`: batches that are not plain are left to `append`."""
