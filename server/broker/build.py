@@ -1,8 +1,8 @@
 """The composition root: every part of a broker that answers requests is made here, and only here.
 
 `build` makes them in the order in which they need one another, and starts nothing: `broker.py` runs what it returns.
-Where two need each other, the one made first gets a function that is called once both are there (`current_image`,
-`transaction_version`, the reactor of admission).
+Where two need each other, the one made first gets a function that is called once both are there (the
+partitions' image, `transaction_version`, the reactor of admission).
 """
 
 from __future__ import annotations
@@ -129,12 +129,11 @@ class Parts:
 def build(ground: Ground) -> Parts:
     """Make every part. Runs in trio, and starts no task."""
     config, timers = ground.current_config(), Timers()
+    now = trio.lowlevel.current_clock().current_time  # as `trio.current_time`, in a third of its time
 
-    def current_image() -> Image:
-        return member.image
-
-    partitions = _partitions(ground, current_image)
+    partitions = _partitions(ground, lambda: member.image)
     member = _member(ground, partitions)
+    current_image = member.current_image
     topics = TopicRequests(member, ground.current_config, ground.rng)
     controller = PartitionRequests(member)
     users = Users(member, ground.stand_in_secret)
@@ -156,7 +155,7 @@ def build(ground: Ground) -> Parts:
         current_image=current_image,
         current_config=ground.current_config,
         create_topic=create_topic,
-        now=trio.current_time,
+        now=now,
         wall_ms=ground.wall_ms,
     )
     share_states = ShareStateCoordinator(coordinator_ground)
@@ -183,7 +182,7 @@ def build(ground: Ground) -> Parts:
         ground.protection.connect,
         current_config=ground.current_config,
         current_image=current_image,
-        now=trio.current_time,
+        now=now,
     )
 
     def levels_changed() -> None:
@@ -262,7 +261,7 @@ def build(ground: Ground) -> Parts:
         tokens=tokens,
         telemetry=telemetry,
         listeners=listeners,
-        now=trio.current_time,
+        now=now,
         wall_ms=ground.wall_ms,
         current_config=ground.current_config,
         current_image=current_image,
@@ -288,7 +287,7 @@ def build(ground: Ground) -> Parts:
         if shares is not None:
             shares.connection_closed(connection)
 
-    reactor = Reactor(partitions.write_staged, trio.current_time, closed, limits, meter=meter)
+    reactor = Reactor(partitions.write_staged, now, closed, limits, meter=meter)
     return Parts(
         ground.nursery,
         services,

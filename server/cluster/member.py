@@ -148,6 +148,7 @@ class ClusterMember:
         self._receiver = Receiver(
             broker.id, partitions, self.store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
+        self.current_image = self._receiver.current_image
         self._notices = ChangeNotices(
             self.store,
             CONFIG_CHANGES,

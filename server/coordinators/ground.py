@@ -11,6 +11,8 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.runtime.timers import Timers
 
+_new_tuple = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CoordinatorGround:
@@ -30,4 +32,4 @@ class CoordinatorGround:
 
     def time(self) -> Now:
         """The time, as machines want it."""
-        return Now(self.now(), self.wall_ms())
+        return _new_tuple(Now, (self.now(), self.wall_ms()))
