@@ -11,7 +11,7 @@ Not obvious:
   two, and the bytes, for every record that any test decides.
 """
 
-from barnabas.coordinator.commit_records import CommitLayout, CommitRecords
+from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, RepeatedCommit
 from barnabas.coordinator.group.answers import join_error, sync_error
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
 from barnabas.coordinator.group.member_step import ResolvePatterns
@@ -35,6 +35,7 @@ __all__ = [
     "Now",
     "OffsetToCommit",
     "Record",
+    "RepeatedCommit",
     "Reply",
     "ResolvePatterns",
     "Result",

@@ -7,10 +7,10 @@ expiry of their own (value 3). `CommitRecords` is one commit, as the machine dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, repeat
 from struct import Struct
-from typing import Final, overload
+from typing import Final, NamedTuple, overload
 
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import CommittedOffset, OffsetRecords, key_prefix
@@ -32,21 +32,26 @@ _time = Struct(">qx").pack
 """What follows the key, but for the metadata: a record ends with the number of its headers, 0."""
 _PACKED_FROM: Final = 8
 """For so many records it pays to make a `Struct` of all of them."""
+_SHORT_DELTAS: Final = 64
+"""Offset deltas below are one byte, of twice their value."""
 
 
 class CommitLayout:
     """See the module. partitions, metadata: of the commit's records, in order; lengths are equal and not 0.
+    has_metadata: one of them is not empty.
 
     Raises `barnabas.kproto.EncodeError` for names that no record can hold.
     """
 
-    __slots__ = ("_pack", "_pieces", "_template", "group_id", "metadata", "partitions")
+    __slots__ = ("_one", "_pack", "_pieces", "_template", "group_id", "has_metadata", "metadata", "partitions")
 
     def __init__(self, group_id: str, partitions: Sequence[TopicPartition], metadata: Sequence[str]) -> None:
         self.group_id = group_id
         self.partitions = partitions
         self.metadata = metadata
+        self.has_metadata = any(metadata)
         self._pack: Struct | None = None
+        self._one: tuple[Callable[..., bytes], bytes, bytes] | None = None
         self._template: list[object] = []
         pieces: list[tuple[int, bytes, bytes]] = []
         self._pieces = pieces
@@ -64,7 +69,13 @@ class CommitLayout:
 
     def prepare(self) -> None:
         """There will be more commits of this layout."""
-        if len(self._pieces) < _PACKED_FROM or any(self.metadata):
+        if self.has_metadata:
+            return
+        if len(self._pieces) == 1:
+            ((size, key, _),) = self._pieces
+            before = _head(size, 0)[:-1]
+            self._one = Struct(f">{len(before)}sB{len(key)}sqi2xqx").pack, before, key
+        if len(self._pieces) < _PACKED_FROM:
             return
         form = [">"]
         template = self._template = [b"", 0, 0, 0] * len(self._pieces)
@@ -74,10 +85,18 @@ class CommitLayout:
             template[delta * 4] = head
         self._pack = Struct("".join(form))
 
+    @property
+    def is_packed(self) -> bool:
+        """It is prepared, and of so many partitions that what may be spared of each counts."""
+        return self._pack is not None
+
     def encoded(
         self, offsets: Sequence[int], leader_epochs: Sequence[int], times_ms: Sequence[int], first_delta: int
     ) -> bytes:
         """As `plain_records` of a commit's records."""
+        if self._one is not None and first_delta < _SHORT_DELTAS:
+            pack, before, key = self._one
+            return pack(before, first_delta << 1, key, offsets[0], leader_epochs[0], times_ms[0])
         if self._pack is not None and first_delta == 0:
             values = self._template.copy()
             values[1::4] = offsets
@@ -102,6 +121,18 @@ class CommitLayout:
                 add(_numbers_and_time(offset, epoch, time_ms))
             delta += 1
         return b"".join(parts)
+
+
+class RepeatedCommit(NamedTuple):
+    """What commits of one caller have in common, if they differ in offsets and leader epochs alone: the fields of
+    OffsetCommit, whose version it is, and the layout, `prepare`d.
+    """
+
+    layout: CommitLayout
+    generation: int
+    member_id: str
+    instance_id: str | None
+    version: int
 
 
 class CommitRecords(Sequence[Record]):

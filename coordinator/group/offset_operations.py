@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
-from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, TopicPartition
+from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, RepeatedCommit, TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.store import GroupStore
@@ -22,6 +22,7 @@ from barnabas.kproto import ErrorCode
 log = logging.getLogger("barnabas.groups")
 
 _NEVER_MS = (1 << 63) - 1
+_new_tuple = tuple.__new__
 
 
 class OffsetToCommit(NamedTuple):
@@ -101,22 +102,13 @@ class OffsetOperations:
         return self._commit(group_id, offsets, -1, token, now)
 
     def commit_again(
-        self,
-        layout: CommitLayout,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        offsets: Sequence[int],
-        leader_epochs: Sequence[int],
-        token: Any,
-        now: Now,
-        *,
-        version: int,
+        self, commit: RepeatedCommit, offsets: Sequence[int], leader_epochs: Sequence[int], token: Any, now: Now
     ) -> Result | None:
         """An OffsetCommit for partitions that have been committed before, with the broker's retention and time. Answers
         `ErrorCode.NONE`, or the one code of all partitions. None: it is refused, and `commit` says why.
         """
-        if any(layout.metadata):
+        layout, generation, member_id, instance_id, version = commit
+        if layout.has_metadata:
             limit = self._context.config.offset_metadata_max_bytes
             if any(_is_too_large(each, limit) for each in layout.metadata):
                 return None
@@ -130,7 +122,8 @@ class OffsetOperations:
         def failed(code: ErrorCode, appended: bool, then: Now) -> Result:
             return answer(token, commit_write_error(code))
 
-        return Result(records, held=(Reply(token, ErrorCode.NONE),), failed=failed)
+        held = (_new_tuple(Reply, (token, ErrorCode.NONE)),)
+        return _new_tuple(Result, (records, (), held, failed, None, ()))
 
     def _wanted(self, offsets: Iterable[OffsetToCommit]) -> Iterator[TopicPartition]:
         """The partitions without those whose offsets are rejected because of their metadata."""

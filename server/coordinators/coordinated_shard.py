@@ -144,9 +144,11 @@ class Subject(Protocol[S]):
     def carry_out(self, led: CoordinatedShard[S], effect: Any) -> None:
         """One of `Result.effects`."""
 
+    @property
     def required_acks(self) -> int:
         """-1: answers wait for all in-sync replicas."""
 
+    @property
     def commit_timeout_s(self) -> float:
         """The time after which clients whose write is not committed get an error."""
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from barnabas.coordinator import (
-    CommitLayout,
     FetchedOffset,
     GroupSettings,
     GroupShard,
     Now,
     OffsetToCommit,
     Record,
+    RepeatedCommit,
     Reply,
     ResolvePatterns,
     Result,
@@ -153,14 +153,6 @@ class GroupCoordinator:
         else:
             self.shares.carry_out(led, effect)
 
-    def required_acks(self) -> int:
-        """Part of `Subject`."""
-        return self._required_acks
-
-    def commit_timeout_s(self) -> float:
-        """Part of `Subject`."""
-        return self._commit_timeout_s
-
     def size(self, shard: GroupShard) -> int:
         """Part of `Subject`."""
         return len(shard.groups)
@@ -168,10 +160,10 @@ class GroupCoordinator:
     # -- what becomes of topics and settings ------------------------------------------------------
 
     def _take_config(self) -> None:
-        """What is asked for each request is not looked up each time."""
+        """Part of `Subject`: what is asked for each request is not looked up each time."""
         config = self._config()
-        self._required_acks = config.get_int("offsets.commit.required.acks")
-        self._commit_timeout_s = config.get_int("offsets.commit.timeout.ms") / 1000
+        self.required_acks = config.get_int("offsets.commit.required.acks")
+        self.commit_timeout_s = config.get_int("offsets.commit.timeout.ms") / 1000
 
     def _settings_of(self, group_id: str) -> GroupSettings | None:
         stored = self._image().group_configs.get(group_id)
@@ -293,25 +285,14 @@ class GroupCoordinator:
         self._results.apply(led, result, now=now)
 
     def commit_again(
-        self,
-        layout: CommitLayout,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        offsets: Sequence[int],
-        leader_epochs: Sequence[int],
-        token: Any,
-        *,
-        version: int,
+        self, commit: RepeatedCommit, offsets: Sequence[int], leader_epochs: Sequence[int], token: Any
     ) -> bool:
         """As `commit`, see `OffsetOperations.commit_again`. Answers one ErrorCode; False: `commit` has to."""
-        led, now = self.runtime.active(layout.group_id), self._ground.time()
-        result = led.shard.offsets.commit_again(
-            layout, generation, member_id, instance_id, offsets, leader_epochs, token, now, version=version
-        )
+        led, now = self.runtime.active(commit.layout.group_id), self._ground.time()
+        result = led.shard.offsets.commit_again(commit, offsets, leader_epochs, token, now)
         if result is None:
             return False
-        self._results.apply(led, result, now=now)
+        self._results.apply(led, result, None, now)
         return True
 
     def partition_of(self, group_id: str) -> Partition:
@@ -355,7 +336,7 @@ class GroupCoordinator:
 
     def committed_to(self, led: CoordinatedShard[GroupShard]) -> int:
         """The offset in the log up to which reads see commits."""
-        if self.required_acks() != -1:
+        if self.required_acks != -1:
             return led.partition.log_end_offset
         return max(led.partition.high_watermark, led.loaded_to)
 

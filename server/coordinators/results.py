@@ -32,6 +32,8 @@ from barnabas.server.runtime.containment import contain
 EXPIRE_PER_CALLBACK = 500
 STEP_REST_S = 1.0
 
+_new_tuple = tuple.__new__
+
 
 class Results(Generic[S]):
     """See the module. start_over: the shard's state may differ from the log; called with the error for waiting clients.
@@ -78,7 +80,7 @@ class Results(Generic[S]):
         for effect in effects:
             self._subject.carry_out(led, effect)
         if held or committed is not None:
-            if self._subject.required_acks() != -1:
+            if self._subject.required_acks != -1:
                 self._partitions.after_write(partial(self._written, led, result, led.appended_to))
             elif led.appended_to > led.partition.high_watermark:
                 self._hold(led, result, now or self._ground.time())
@@ -93,13 +95,13 @@ class Results(Generic[S]):
         partition = led.partition
         own = records if isinstance(records, CommitRecords) else PlainRecords(records)
         try:
-            base_offset = partition.append_own(own, wall_ms, self._subject.required_acks(), producer)
+            base_offset = partition.append_own(own, wall_ms, self._subject.required_acks, producer)
         except KafkaError as error:
             self._log.warning("%r rejected %d records: %s", led, len(records), error)
             if isinstance(error, StorageError) and led.appended_to > partition.log_end_offset:
                 led.suspend()  # `write_failed` will be called, or `resign`
             return error.code
-        led.appended_to = base_offset + len(records)
+        led.appended_to = partition.log.state.next_offset
         producer_id = -1 if producer is None else producer.producer_id
         try:
             self._subject.replay_decided(led.shard, records, base_offset, partition.high_watermark, producer_id)
@@ -110,8 +112,8 @@ class Results(Generic[S]):
         return ErrorCode.NONE
 
     def _hold(self, led: CoordinatedShard[S], result: Result, now: Now) -> None:
-        due = now.seconds + self._subject.commit_timeout_s()
-        led.held.append(Held(led.appended_to, due, result))
+        due = now.seconds + self._subject.commit_timeout_s
+        led.held.append(_new_tuple(Held, (led.appended_to, due, result)))
         if led.commit_timer is None:
             led.commit_timer = self._timers.at(due, partial(self._commits_due, led))
         if not led.is_watching:
@@ -149,7 +151,9 @@ class Results(Generic[S]):
         while led.held and led.held[0].end_offset <= high_watermark:
             result = led.held.popleft().result
             if code == ErrorCode.NONE or result.failed is None:
-                self._succeeded(led, result)
+                self.deliver(result.held)
+                if result.committed is not None:
+                    self.later(led, result.committed)
             else:
                 # It stays in the log, and its clients get an error.
                 instead = self._instead(result, code, self._ground.time())

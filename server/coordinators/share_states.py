@@ -109,10 +109,12 @@ class ShareStateCoordinator:
         led.shard.unload()
         return ()
 
+    @property
     def required_acks(self) -> int:
         """Part of `Subject`: all in-sync replicas must have a state before a member is told."""
         return -1
 
+    @property
     def commit_timeout_s(self) -> float:
         """Part of `Subject`."""
         return self._config().get_int("share.coordinator.write.timeout.ms") / 1000

@@ -154,10 +154,12 @@ class TransactionCoordinator:
             self._markers.remove(led)
         return ()
 
+    @property
     def required_acks(self) -> int:
         """Part of `Subject`: all in-sync replicas must have a decision before it is answered or acted upon."""
         return -1
 
+    @property
     def commit_timeout_s(self) -> float:
         """Part of `Subject`."""
         return self._config().get_int("request.timeout.ms") / 1000

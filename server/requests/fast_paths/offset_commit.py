@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
-from barnabas.coordinator import CommitLayout
+from barnabas.coordinator import CommitLayout, RepeatedCommit
 from barnabas.kproto import ErrorCode, KafkaError, uvarint
 from barnabas.kproto.frame import parse_request_header
 from barnabas.kproto.messages import OffsetCommitRequest, OffsetCommitResponse
@@ -50,7 +50,7 @@ class _Example:
 
     __slots__ = (
         "_answer",
-        "_layout",
+        "_commit",
         "_no_epochs",
         "_tail",
         "_topics",
@@ -86,20 +86,23 @@ class _Example:
             for topic, name in zip(request.topics, names, strict=True)
             for partition in topic.partitions
         ]
-        self._layout = CommitLayout(
+        layout = CommitLayout(
             request.group_id,
             tuple((name, partition.partition_index) for name, partition in places),
             tuple(partition.committed_metadata or "" for _, partition in places),
         )
-        self._layout.prepare()
+        layout.prepare()
+        self._commit = RepeatedCommit(
+            layout, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id, version
+        )
         self._no_epochs = (-1,) * len(places)
         (self._tail,) = around_marks(ctx.route, self.response(ErrorCode.NONE))
         self._answer = Struct(f">ii{len(self._tail)}s").pack
 
     def take(self, connection: Connection, numbers: tuple[int, ...]) -> RequestContext | None:
         """Part of `Example`."""
-        version, request = self.version, self.request
-        image = self.svc.image
+        version = self.version
+        image = self.svc.current_image()
         known_topics: Mapping[Any, TopicImage] = image.topics_by_id if version >= BY_ID_FROM else image.topics
         for key, name, last_index in self._topics:
             known = known_topics.get(key)
@@ -109,18 +112,10 @@ class _Example:
             offsets, leader_epochs = numbers[1::2], numbers[2::2]
         else:
             offsets, leader_epochs = numbers[1:], self._no_epochs
-        ctx = RequestContext(connection, self.route, version, numbers[0], self.client_id)
+        ctx = _Commit(connection, self.route, version, numbers[0], self.client_id)
+        ctx.example = self
         try:
-            is_taken = self.svc.groups.commit_again(
-                self._layout,
-                request.generation_id_or_member_epoch,
-                request.member_id,
-                request.group_instance_id,
-                offsets,
-                leader_epochs,
-                _Waiting(self, ctx),
-                version=version,
-            )
+            is_taken = self.svc.groups.commit_again(self._commit, offsets, leader_epochs, ctx)
         except KafkaError:
             return None
         return ctx if is_taken else None
@@ -149,26 +144,18 @@ class _Example:
         )
 
 
-class _Waiting:
-    """A request between its append and its answer: the coordinator's token."""
+class _Commit(RequestContext):
+    """A request like its example; the coordinator's token."""
 
-    __slots__ = ("_ctx", "_example")
+    __slots__ = ("example",)
+    example: _Example
 
-    def __init__(self, example: _Example, ctx: RequestContext) -> None:
-        self._example = example
-        self._ctx = ctx
-
-    def reply(self, code: ErrorCode) -> None:
-        """The coordinator's answer."""
-        ctx = self._ctx
-        if code == ErrorCode.NONE:
-            ctx.reply_encoded(self._example.answer(ctx.correlation_id))
+    def reply(self, response: ErrorCode) -> None:
+        """The coordinator's answer: one code for all partitions."""
+        if response == ErrorCode.NONE:
+            self.reply_encoded(self.example.answer(self.correlation_id))
         else:
-            ctx.reply(self._example.response(code))
-
-    def release_waiters(self) -> str:
-        """Part of `HasWaiters`."""
-        return self._ctx.release_waiters()
+            super().reply(self.example.response(response))
 
 
 class OffsetCommitFastPath(Repeated[_Example]):

@@ -106,9 +106,11 @@ class Things:
     def carry_out(self, led: CoordinatedShard[Machine], effect: Any) -> None:
         self.effects.append(effect)
 
+    @property
     def required_acks(self) -> int:
         return self.acks
 
+    @property
     def commit_timeout_s(self) -> float:
         return 5.0
 
