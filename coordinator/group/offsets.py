@@ -3,7 +3,8 @@
 A read must not return what may still be lost, so what the high watermark has not passed lies in layers, over what it
 has: `get` takes `committed_to`, the first offset of the log that is not committed yet, and looks through the layers
 below it, the newest first. The next commit takes layers down that the high watermark has passed meanwhile; with one
-in-sync replica there is hardly ever more than the last round's.
+in-sync replica there is hardly ever more than the last round's. A commit of many partitions that is repeated stays as
+it came (`put_repeated`): the next one like it takes its place, and nobody has looked at single partitions.
 
 Transactional commits (TxnOffsetCommit) come as batches of a producer id; they are pending until the control batch that
 ends the transaction, and for readers until that is committed. Of two commits the one that was written later wins,
@@ -16,17 +17,42 @@ retry repairs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
-from barnabas.coordinator.commit_records import Entry, TopicPartition
+from barnabas.coordinator.commit_records import CommitRecords, Entry, TopicPartition
 from barnabas.coordinator.stored import CommittedOffset
 
 
-class _Layer(NamedTuple):
-    """`real_from`: the offset of the record that made the entries real: the last one of the commit, or the marker."""
+class _Layer:
+    """`real_from`: the offset of the record that made the entries real: the last one of the commit, or the marker.
+    made: the entries, unless they are made of `commit`, at its base offset, when they are first asked for.
+    """
 
-    real_from: int
-    entries: dict[TopicPartition, Entry]
+    __slots__ = ("_commit", "made", "real_from")
+
+    def __init__(
+        self,
+        real_from: int,
+        entries: dict[TopicPartition, Entry] | None = None,
+        commit: tuple[CommitRecords, int] | None = None,
+    ) -> None:
+        self.real_from = real_from
+        self.made = entries
+        self._commit = commit
+
+    @property
+    def entries(self) -> dict[TopicPartition, Entry]:
+        """By partition. Whoever changes them is the only one to have had them."""
+        if self.made is None:
+            assert self._commit is not None
+            commit, base_offset = self._commit
+            self.made = dict(commit.entries(base_offset))
+            self._commit = None
+        return self.made
+
+    def covers(self, earlier: _Layer) -> bool:
+        """Whether nothing is left of `earlier` beneath this one: the same commit, repeated."""
+        ours, theirs = self._commit, earlier._commit
+        return ours is not None and theirs is not None and ours[0].layout is theirs[0].layout
 
 
 class Offsets:
@@ -34,10 +60,14 @@ class Offsets:
     record wins.
     """
 
-    __slots__ = ("_ending", "_layers", "_pending", "_settled")
+    __slots__ = ("_ending", "_layers", "_pending", "_settled", "_top")
 
     def __init__(self) -> None:
         self._settled: dict[TopicPartition, Entry] = {}
+        self._top: _Layer | None = None
+        """Committed, too, and newer than what is settled: it becomes part of that when somebody reads it, or another
+        commit does not cover it.
+        """
         self._layers: list[_Layer] = []
         self._pending: dict[int, dict[TopicPartition, Entry]] = {}
         self._ending: list[tuple[int, frozenset[TopicPartition]]] = []
@@ -47,16 +77,17 @@ class Offsets:
         return len(self._newest())
 
     def __bool__(self) -> bool:
-        return bool(self._settled or self._layers or self._pending)
+        return bool(self._settled or self._top or self._layers or self._pending)
 
     def __contains__(self, partition: object) -> bool:
-        return partition in self._settled or any(partition in layer.entries for layer in self._layers)
+        return partition in self._all_settled() or any(partition in layer.entries for layer in self._layers)
 
     def _newest(self) -> dict[TopicPartition, Entry]:
         """All that is real, or will be when it is committed."""
+        settled = self._all_settled()
         if not self._layers:
-            return self._settled
-        newest = dict(self._settled)
+            return settled
+        newest = dict(settled)
         for layer in self._layers:
             newest.update(layer.entries)
         return newest
@@ -75,24 +106,54 @@ class Offsets:
         if layers and layers[0].real_from < committed_to:
             self._settle(committed_to)
         if real_from < committed_to:
-            self._settled.update(entries)
+            self._all_settled().update(entries)
         else:
             layers.append(_Layer(real_from, dict(entries)))
+
+    def put_repeated(self, commit: CommitRecords, base_offset: int, committed_to: int) -> None:
+        """As `put_all` of the entries of `commit`, written from `base_offset` on, which will come again with other
+        numbers: if nobody reads them meanwhile, they are never made.
+        """
+        layers = self._layers
+        if layers and layers[0].real_from < committed_to:
+            self._settle(committed_to)
+        layer = _Layer(base_offset + len(commit) - 1, None, (commit, base_offset))
+        if layer.real_from < committed_to:
+            self._take_down(layer)
+        else:
+            layers.append(layer)
 
     def _settle(self, committed_to: int) -> None:
         """Take down the layers that the high watermark has passed."""
         layers = self._layers
         count = 0
-        for real_from, entries in layers:
-            if real_from >= committed_to:
+        for layer in layers:
+            if layer.real_from >= committed_to:
                 break
-            self._settled.update(entries)
+            self._take_down(layer)
             count += 1
         del layers[:count]
 
+    def _take_down(self, layer: _Layer) -> None:
+        """The lowest layer is committed."""
+        top, made = self._top, layer.made
+        if top is not None and not layer.covers(top):
+            self._all_settled()
+        if made is not None:
+            self._settled.update(made)
+        else:
+            self._top = layer
+
+    def _all_settled(self) -> dict[TopicPartition, Entry]:
+        top = self._top
+        if top is not None:
+            self._top = None
+            self._settled.update(top.entries)
+        return self._settled
+
     def remove(self, partition: TopicPartition) -> None:
         """A removal outside of transactions, which counts for what is pending, too."""
-        self._settled.pop(partition, None)
+        self._all_settled().pop(partition, None)
         if self._layers:
             for layer in self._layers:
                 layer.entries.pop(partition, None)
@@ -139,16 +200,16 @@ class Offsets:
         for layer in reversed(self._layers):
             if partition in layer.entries:
                 return layer.entries[partition][-1]
-        entry = self._settled.get(partition)
+        entry = self._all_settled().get(partition)
         return -1 if entry is None else entry[-1]
 
     # -- read -------------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition, committed_to: int) -> CommittedOffset | None:
-        for real_from, entries in reversed(self._layers):
-            if real_from < committed_to and partition in entries:
-                return CommittedOffset(*entries[partition][:-1])
-        entry = self._settled.get(partition)
+        for layer in reversed(self._layers):
+            if layer.real_from < committed_to and partition in layer.entries:
+                return CommittedOffset(*layer.entries[partition][:-1])
+        entry = self._all_settled().get(partition)
         return None if entry is None else CommittedOffset(*entry[:-1])
 
     def partitions(self) -> list[TopicPartition]:

@@ -142,12 +142,14 @@ class GroupStore:
 
     def _replay_commit(self, commit: CommitRecords, base_offset: int, committed_to: int, producer_id: int) -> None:
         group_id = commit.layout.group_id
-        offsets, entries = self._group(group_id).offsets, commit.entries(base_offset)
+        offsets = self._group(group_id).offsets
         if producer_id >= 0:
-            offsets.put_all_pending(producer_id, entries)
+            offsets.put_all_pending(producer_id, commit.entries(base_offset))
             self._open_transactions.setdefault(producer_id, set()).add(group_id)
+        elif commit.layout.is_packed:
+            offsets.put_repeated(commit, base_offset, committed_to)
         else:
-            offsets.put_all(entries, base_offset + len(commit) - 1, committed_to)
+            offsets.put_all(commit.entries(base_offset), base_offset + len(commit.offsets) - 1, committed_to)
 
     def _replay_classic(self, record: GroupRecord) -> None:
         if record.stored is None and not isinstance(self.groups.get(record.group_id), ClassicGroup):

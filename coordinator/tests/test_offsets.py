@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
-from barnabas.coordinator import GroupConfig, OffsetToCommit
+from barnabas.coordinator import CommitLayout, CommitRecords, GroupConfig, OffsetToCommit
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.stored import CommittedOffset, StoredGroup, group_record, offset_record
 from barnabas.coordinator.tests.kit import WALL_START_MS, Kit, subscription
@@ -124,6 +127,75 @@ def test_what_is_committed_is_kept_once() -> None:
     assert len(offsets._layers) <= 5
     assert (len(offsets), offsets.partitions()) == (1, [P0])
     assert offsets.get(P0, 998) == CommittedOffset(997, -1, "", 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_repeated_commits_differ_from_others_by_their_cost_alone(seed: int) -> None:
+    """Two groups get the same records, one of them by `put_repeated`: whatever is done and read meanwhile, in whatever
+    order, both say the same.
+    """
+    rng = Random(seed)
+    layouts = [_layout(range(10)), _layout(range(5, 20)), _layout(range(10))]
+    plain, repeated = Offsets(), Offsets()
+    end = committed_to = 0
+    for _ in range(400):
+        step = rng.choice(("commit", "commit", "commit", "high watermark", "read", "remove", "one", "pending", "end"))
+        partition = ("t", rng.randrange(20))
+        if step == "commit":
+            layout = rng.choice(layouts[: rng.choice((1, 3))])
+            size = len(layout.partitions)
+            numbers = [rng.randrange(1000) for _ in range(size)]
+            commit = CommitRecords(layout, numbers, [-1] * size, [rng.randrange(9)] * size)
+            plain.put_all(commit.entries(end), end + size - 1, committed_to)
+            repeated.put_repeated(commit, end, committed_to)
+            end += size
+        elif step == "high watermark":
+            committed_to = rng.randint(committed_to, end)
+        elif step == "read":
+            at = rng.choice((committed_to, end))
+            for read in _READS:
+                assert read(plain, partition, at) == read(repeated, partition, at), f"seed {seed}"
+        else:
+            for offsets in (plain, repeated):
+                if step == "remove":
+                    offsets.remove(partition)
+                elif step == "one":
+                    offsets.put(partition, CommittedOffset(end, -1, "", 5), end, committed_to)
+                elif step == "pending":
+                    offsets.put_pending(7, partition, CommittedOffset(end, -1, "", 5), end)
+                else:
+                    offsets.end_transaction(7, end % 2 == 0, end, committed_to)
+            end += 1
+    assert {each: plain.get(each, end) for each in plain.partitions()} == {
+        each: repeated.get(each, end) for each in repeated.partitions()
+    }, f"seed {seed}"
+
+
+_READS: list[Callable[[Offsets, tuple[str, int], int], object]] = [
+    lambda offsets, partition, at: offsets.get(partition, at),
+    lambda offsets, partition, at: partition in offsets,
+    lambda offsets, partition, at: offsets.is_unstable(partition, at),
+    lambda offsets, partition, at: (len(offsets), bool(offsets), sorted(offsets.partitions())),
+    lambda offsets, partition, at: sorted(offsets.touched()),
+    lambda offsets, partition, at: sorted(offsets.expired(10, 5, None, ())),
+]
+
+
+def _layout(indexes: range) -> CommitLayout:
+    layout = CommitLayout("g", tuple(("t", index) for index in indexes), ("",) * len(indexes))
+    layout.prepare()
+    assert layout.is_packed
+    return layout
+
+
+def test_what_nobody_reads_of_repeated_commits_is_not_made() -> None:
+    layout = _layout(range(10))
+    offsets = Offsets()
+    for at in range(0, 1000, 10):
+        offsets.put_repeated(CommitRecords(layout, [at] * 10, [-1] * 10, [0] * 10), at, at)
+    assert not offsets._settled
+    assert offsets.get(P0, 990) == CommittedOffset(980, -1, "", 0)
+    assert len(offsets._layers) == 1
 
 
 def test_unknown_groups_and_partitions_have_no_offset_and_no_error() -> None:
