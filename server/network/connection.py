@@ -490,8 +490,13 @@ class Connection:
         self.fast_paths = []
 
     def _queue(self, parts: list[Part]) -> None:
-        self.out.extend(parts)
-        size = sum(map(len, parts))
+        if len(parts) == 1:
+            (part,) = parts
+            self.out.append(part)
+            size = len(part)
+        else:
+            self.out.extend(parts)
+            size = sum(map(len, parts))
         self.out_bytes += size
         self.bytes_out += size
 
