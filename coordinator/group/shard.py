@@ -21,7 +21,7 @@ return nothing that may still be lost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.group.config import GroupConfig
@@ -41,6 +41,7 @@ from barnabas.kproto import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.coordinator.group.share.config import ShareGroupConfig
+    from barnabas.coordinator.group.share.groups import ShareGroups
 
 
 class GroupShard:
@@ -53,20 +54,20 @@ class GroupShard:
     `with_offsets`, `check_fetch`, `delete_offsets`; of `Removals` `delete_group`; of `GroupViews` `describe`,
     `consumer_describe`, `listed`, `looked_through`.
 
-    share_config: None if share groups are not served; share_settings_of: the settings that one has of its own. shares:
-    what is asked about them.
+    share_config: gives the settings of share groups; None if they are not served. share_settings_of: those that one has
+    of its own. shares: what is asked about share groups, None while there was none; `wanted_shares` makes it.
     """
 
     def __init__(
         self,
         config: GroupConfig,
         settings_of: SettingsOf | None = None,
-        share_config: ShareGroupConfig | None = None,
+        share_config: Callable[[], ShareGroupConfig] | None = None,
         share_settings_of: SettingsOf | None = None,
     ) -> None:
         store = self.store = GroupStore(config, settings_of, share_config, share_settings_of)
         self.groups = store.groups
-        self.shares = store.shares
+        self.wanted_shares = store.wanted_shares
         self.replay = store.replay
         self.replay_decided = store.replay_decided
         self.replay_end_of_transaction = store.replay_end_of_transaction
@@ -94,6 +95,10 @@ class GroupShard:
         self.looked_through = views.looked_through
 
     # -- settings and topics ----------------------------------------------------------------------
+
+    @property
+    def shares(self) -> ShareGroups | None:
+        return self.store.shares
 
     @property
     def config(self) -> GroupConfig:

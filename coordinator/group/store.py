@@ -15,7 +15,7 @@ a group: no other group may then use its id. The same holds for share groups, un
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -40,8 +40,14 @@ log = logging.getLogger("barnabas.groups")
 Group = ClassicGroup | ModernGroup
 
 _KIND = Struct(">hh")
+_OF_SHARE_GROUPS: Final = range(10, 16)
 _SHARE_GROUP: Final = 11
 _STREAMS_GROUP: Final = 17
+
+
+def _kind(key: bytes | memoryview) -> int:
+    """The type of a record; −1: its key has none."""
+    return int.from_bytes(key[:2], "big") if len(key) >= 2 else -1
 
 
 class GroupStore:
@@ -54,7 +60,7 @@ class GroupStore:
         self,
         config: GroupConfig,
         settings_of: SettingsOf | None = None,
-        share_config: ShareGroupConfig | None = None,
+        share_config: Callable[[], ShareGroupConfig] | None = None,
         share_settings_of: SettingsOf | None = None,
     ) -> None:
         self.groups: dict[str, Group] = {}
@@ -63,10 +69,18 @@ class GroupStore:
         self.context = GroupContext(config, self.deadlines, settings_of)
         self._open_transactions: dict[int, set[str]] = {}
         self.shares: ShareGroups | None = None
-        if share_config is not None:
+        self._share_config = share_config
+        self._share_settings_of = share_settings_of
+
+    def wanted_shares(self) -> ShareGroups | None:
+        """The share groups, from now on: what they need is loaded when one comes. None: they are not served."""
+        if self.shares is None and self._share_config is not None:
             from barnabas.coordinator.group.share.groups import ShareGroups
 
-            self.shares = ShareGroups(self.context, share_config, self._is_no_share_group, share_settings_of)
+            self.shares = ShareGroups(
+                self.context, self._share_config(), self._is_no_share_group, self._share_settings_of
+            )
+        return self.shares
 
     def set_config(self, config: GroupConfig) -> None:
         """New settings; they hold from the next decision on."""
@@ -121,7 +135,8 @@ class GroupStore:
             if modern is not None:
                 self._replay_modern(modern)
                 return
-            share_id = None if self.shares is None else self.shares.replay_own(key, value)
+            shares = self.wanted_shares() if _kind(key) in _OF_SHARE_GROUPS else None
+            share_id = None if shares is None else shares.replay_own(key, value)
             if share_id is not None:
                 self._note_share(share_id)
             else:

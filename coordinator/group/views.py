@@ -27,7 +27,7 @@ class GroupViews:
 
     def __init__(self, store: GroupStore) -> None:
         self._groups = store.groups
-        self._shares = store.shares
+        self._store = store
         self._foreign = store.foreign
 
     def describe(self, group_id: str, version: int) -> DescribeGroupsResponse.DescribedGroup:
@@ -111,8 +111,8 @@ class GroupViews:
                 group_state=group.state_name,
                 group_type=kind,
             )
-        if self._shares is not None:
-            yield from self._shares.looked_through(wanted, kinds)
+        if self._store.shares is not None:
+            yield from self._store.shares.looked_through(wanted, kinds)
 
 
 def _refusal(group_id: str, why: str) -> str:

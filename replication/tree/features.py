@@ -19,8 +19,11 @@ absent. Brokers of 3.9 with ZooKeeper support it without a finalised level, as s
 beside them do the same.
 
 A broker alone has no such neighbours: what its node does not name has the highest level, and a level of 0 is written
-down. Rules and texts of a change are those of Apache Kafka 4.3 (`FeatureControlManager`), tree and registration those
-of 3.9 (`FeatureZNode`, `BrokerIdZNode`).
+down. So one that is replaced by a newer version has new features at once (in Apache Kafka: once they are asked for);
+an older version that comes after it keeps the records that it does not know.
+
+Rules and texts of a change are those of Apache Kafka 4.3 (`FeatureControlManager`), tree and registration those of 3.9
+(`FeatureZNode`, `BrokerIdZNode`).
 """
 
 from __future__ import annotations
@@ -38,11 +41,11 @@ TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 METADATA_VERSION: Final = "metadata.version"
 SHARE_VERSION: Final = "share.version"
-"""Of share groups (KIP-932), which no broker serves yet."""
+"""Of share groups (KIP-932): 0 or 1."""
 
 Levels = Mapping[str, int]
 Range = tuple[int, int]
-SUPPORTED: Final[Mapping[str, Range]] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
+SUPPORTED: Final[Mapping[str, Range]] = {GROUP_VERSION: (0, 1), SHARE_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 """First and last level that this broker knows."""
 
 UPGRADE: Final = 1

@@ -8,8 +8,11 @@ Not obvious:
   UNKNOWN_TOPIC_ID.
 - No local class and no function that refers to itself in a handler (server/tests/apis/test_no_cycles.py): both are
   cycles, and with them stays what the request was about.
+- APIs of share groups (`share_apis`) are imported for the first request: they, and what they need, would be a
+  twentieth of the time to start.
 """
 
+from barnabas.kproto import ApiKey
 from barnabas.server.apis.between_brokers import (
     allocate_producer_ids,
     alter_partition,
@@ -85,9 +88,16 @@ from barnabas.server.apis.transactions import (
     txn_offset_commit,
     write_txn_markers,
 )
-from barnabas.server.requests.api import Api
+from barnabas.server.requests.api import AnyApi, Api, LateApi
 
-APIS: tuple[Api, ...] = (
+
+def _share_api(key: ApiKey) -> Api:
+    from barnabas.server.apis import share_apis
+
+    return share_apis.APIS[key]
+
+
+APIS: tuple[AnyApi, ...] = (
     produce.API,
     fetch.API,
     list_offsets.API,
@@ -154,4 +164,16 @@ APIS: tuple[Api, ...] = (
     push_telemetry.API,
     list_config_resources.API,
     describe_topic_partitions.API,
+    LateApi(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), _share_api),
+    LateApi(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), _share_api),
+    LateApi(ApiKey.SHARE_FETCH, (1, 2), _share_api),
+    LateApi(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), _share_api),
+    LateApi(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), _share_api),
+    LateApi(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), _share_api),
+    LateApi(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), _share_api),
+    LateApi(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), _share_api),
+    LateApi(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), _share_api),
+    LateApi(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), _share_api),
+    LateApi(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
+    LateApi(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
 )

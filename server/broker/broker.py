@@ -392,8 +392,7 @@ class Broker:
         nursery.start_soon(services.groups.run)
         nursery.start_soon(services.transactions.run)
         nursery.start_soon(services.share_states.run)
-        if services.shares is not None:
-            nursery.start_soon(services.shares.run)
+        nursery.start_soon(services.shares.run)
         nursery.start_soon(services.verification.run)
         if parts.followers is not None:
             nursery.start_soon(parts.followers.run)

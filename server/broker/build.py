@@ -20,7 +20,7 @@ import trio
 from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
-from barnabas.replication.tree.features import SHARE_VERSION, SUPPORTED
+from barnabas.replication.tree.features import SHARE_VERSION, TRANSACTION_VERSION
 from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.apis import APIS
 from barnabas.server.broker.protection import Protection
@@ -38,6 +38,7 @@ from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.topics import LogConfigs
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.groups import GroupCoordinator
+from barnabas.server.coordinators.late_shares import LateShares
 from barnabas.server.coordinators.marker_writer import MarkerWriter
 from barnabas.server.coordinators.producer_ids import ProducerIds
 from barnabas.server.coordinators.share_states import ShareStateCoordinator
@@ -49,7 +50,7 @@ from barnabas.server.network.open_listeners import ListenerLogin, OpenListeners
 from barnabas.server.network.reactor import Reactor
 from barnabas.server.partitions.registry import Partitions
 from barnabas.server.partitions.roles import NO_LISTENER, RoleListeners
-from barnabas.server.requests.api import Api
+from barnabas.server.requests.api import AnyApi
 from barnabas.server.requests.before_login import BeforeLogin
 from barnabas.server.requests.dispatch import Dispatcher
 from barnabas.server.requests.fetch.sessions import FetchSessions
@@ -68,7 +69,6 @@ from barnabas.server.security.tokens.settings import token_settings
 
 if TYPE_CHECKING:
     from barnabas.server.config.sasl import SaslSettings
-    from barnabas.server.coordinators.share.partitions import SharePartitions
     from barnabas.server.metrics.meter import Meter
     from barnabas.server.partitions.followers import Followers
     from barnabas.server.partitions.in_sync import IsrManager
@@ -159,13 +159,8 @@ def build(ground: Ground) -> Parts:
         wall_ms=ground.wall_ms,
     )
     share_states = ShareStateCoordinator(coordinator_ground)
-    shares = _shares(ground, coordinator_ground, share_states)
-    groups = GroupCoordinator(
-        coordinator_ground,
-        random=ground.rng,
-        offload=ground.offload,
-        persister=None if shares is None else shares.persister,
-    )
+    shares = LateShares(coordinator_ground, share_states, ground.protection.connect)
+    groups = GroupCoordinator(coordinator_ground, random=ground.rng, offload=ground.offload, persister=shares.persister)
     markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
     transactions = TransactionCoordinator(
         coordinator_ground,
@@ -173,7 +168,7 @@ def build(ground: Ground) -> Parts:
         write_markers=lambda request, token: markers.write(request, token),
         connect=ground.protection.connect,
         partition_count=partial(partition_count, ground.store),
-        transaction_version=lambda: features.level("transaction.version"),
+        transaction_version=lambda: features.level(TRANSACTION_VERSION),
     )
     verification = TxnVerification(
         transactions,
@@ -188,6 +183,7 @@ def build(ground: Ground) -> Parts:
     def levels_changed() -> None:
         groups.config_changed()
         transactions.config_changed()
+        shares.level_changed(features.level(SHARE_VERSION))
 
     features = Features(
         ground.store,
@@ -284,8 +280,7 @@ def build(ground: Ground) -> Parts:
 
     def closed(connection: Connection) -> None:
         admission.closed(connection)
-        if shares is not None:
-            shares.connection_closed(connection)
+        shares.connection_closed(connection)
 
     reactor = Reactor(partitions.write_staged, now, closed, limits, meter=meter)
     return Parts(
@@ -315,7 +310,7 @@ def _faults(ground: Ground, services: Services, dispatch: Dispatcher) -> Faults:
 
 
 def _logins(
-    ground: Ground, services: Services, dispatch: Dispatch, apis: Sequence[Api], settings: SaslSettings
+    ground: Ground, services: Services, dispatch: Dispatch, apis: Sequence[AnyApi], settings: SaslSettings
 ) -> Mapping[str, ListenerLogin]:
     """How clients authenticate, by listener."""
     from barnabas.server.broker.logins import make_logins
@@ -400,19 +395,6 @@ def _telemetry(ground: Ground, current_image: Callable[[], Image]) -> Telemetry 
     from barnabas.server.telemetry.telemetry import Telemetry
 
     return Telemetry(lambda: current_image().client_metrics, lambda: new_uuid(ground.rng))
-
-
-def _shares(
-    ground: Ground, coordinator_ground: CoordinatorGround, states: ShareStateCoordinator
-) -> SharePartitions | None:
-    """Share partitions, and who asks their stores. A broker that does not serve share groups does not load them."""
-    if SHARE_VERSION not in SUPPORTED:
-        return None
-    from barnabas.server.coordinators.share.partitions import SharePartitions
-    from barnabas.server.coordinators.share.persister import SharePersister
-
-    persister = SharePersister(coordinator_ground, states, ground.protection.connect)
-    return SharePartitions(coordinator_ground, persister, states.runtime.results.after_write)
 
 
 def _quota_window(config: BrokerConfig) -> Window:

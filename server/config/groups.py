@@ -1,9 +1,8 @@
 """The settings of one group (resource type GROUP): values, checks, and what the group machine needs of them.
 
-A group's setting overrides the broker setting behind it (`barnabas.server.settings.consumer_groups`), and must
-lie within the bounds that the broker sets for that. Only KIP-848 groups use theirs, but any group id may have some,
-also of a group that does not exist. They are kept in the metadata store, under `/config/groups`
-(`barnabas.replication.tree.paths`). Milliseconds.
+A group's setting overrides the broker setting behind it (`barnabas.server.settings.share_groups` and others), and must
+lie within the bounds that the broker sets for that. Any group id may have some, also of a group that does not exist.
+They are kept in the metadata store, under `/config/groups` (`barnabas.replication.tree.paths`). Milliseconds.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from barnabas.coordinator import GroupSettings
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.groups import value_of
 from barnabas.server.settings import BROKER
-from barnabas.server.settings.consumer_groups import duration_ms
+from barnabas.server.settings.share_groups import duration_ms
 
 if TYPE_CHECKING:
     from barnabas.coordinator.share import ShareSettings

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +76,10 @@ class GroupCoordinator:
     """All groups this broker coordinates; see the module. It is its runtime's `Subject`. `run` must be running for
     partitions to be loaded, offsets to expire, expressions to be resolved, and the topic to be created.
 
-    random: for the ids of members. persister: asks share coordinators; None: share groups are not served. runtime: its
-    shards, to inspect them. The runtime's own methods, for `barnabas.server.partitions.registry` and for
-    FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
+    random: for the ids of members. persister: who asks share coordinators, once there is somebody to ask for; None:
+    share groups are not served. runtime: its shards, to inspect them. The runtime's own methods, for
+    `barnabas.server.partitions.registry` and for FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`;
+    `place`, `want_topic`.
     """
 
     topic = GROUP_METADATA_TOPIC
@@ -91,7 +92,7 @@ class GroupCoordinator:
         *,
         random: Random,
         offload: Offload = in_thread,
-        persister: SharePersister | None = None,
+        persister: Callable[[], SharePersister] | None = None,
     ) -> None:
         self._image = ground.current_image
         self._config = ground.current_config
@@ -122,7 +123,10 @@ class GroupCoordinator:
         """Part of `Subject`."""
         self._refresh_topics()
         shard = GroupShard(
-            machine_config(self._config()), self._settings_of, self._share_config(), self._share_settings_of
+            machine_config(self._config()),
+            self._settings_of,
+            None if self._persister is None else self._share_config,
+            self._share_settings_of,
         )
         shard.set_topics(self._topics.topics, self._topics.topics.by_name.keys())
         return shard
@@ -169,9 +173,7 @@ class GroupCoordinator:
         stored = self._image().group_configs.get(group_id)
         return None if stored is None else group_config.settings_of(self._config(), stored)
 
-    def _share_config(self) -> ShareGroupConfig | None:
-        if self._persister is None:
-            return None
+    def _share_config(self) -> ShareGroupConfig:
         from barnabas.server.coordinators.share.groups import share_config
 
         return share_config(self._config())
@@ -196,9 +198,8 @@ class GroupCoordinator:
         self._take_config()
         for led in self._shards.values():
             led.shard.set_config(machine_config(self._config()))
-            share_config = self._share_config()
-            if led.shard.shares is not None and share_config is not None:
-                led.shard.shares.set_config(share_config)
+            if led.shard.shares is not None:
+                led.shard.shares.set_config(self._share_config())
 
     # -- tasks ------------------------------------------------------------------------------------
 
@@ -382,7 +383,7 @@ class GroupCoordinator:
 
             assert self._persister is not None, "share groups are not served"
             self._share_operations = ShareGroupOperations(
-                self._ground, self._persister, self._results, self._group_with_topics
+                self._ground, self._persister(), self._results, self._group_with_topics
             )
         return self._share_operations
 

@@ -8,8 +8,6 @@ of it is committed, as for transactions: nothing may be told that may still be l
 
 A token is answered with a value of `barnabas.coordinator.share`, once: `Stored`, `StateRead` or `Summary`. A change
 that is not committed within `share.coordinator.write.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE.
-
-Nobody asks it yet: the requests between brokers, and share groups, come to it later.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class PartitionSeries:
             under_min += is_under_min
             at_min += is_at_min
             reassigning += is_led and bool(partition.adding_replicas)
-            fetches.update(map(id, partition.waiters))
+            shares = sources.services.shares.made
+            fetches.update(id(waiter) for waiter in partition.waiters if shares is None or waiter not in shares)
             if partition.leader is not None:
                 for follower in partition.leader.followers.values():
                     furthest = max(furthest, state.log_end_offset - max(follower.log_end_offset, 0))
@@ -125,10 +126,13 @@ class PartitionSeries:
             ("reassigningpartitions", "Partitions led here that get other replicas.", reassigning),
         ):
             page.gauge(f"kafka_server_replicamanager_{name}", text, value)
+        shares = sources.services.shares.made
+        share_fetches = 0 if shares is None else shares.waiting_count
         purgatory = "kafka_server_delayedoperationpurgatory"
         for name in ("purgatorysize", "numdelayedoperations"):
             text = "Fetches that wait for records."
             page.gauge(f"{purgatory}_{name}", text, len(fetches), '{delayedOperation="Fetch"}')
+            page.gauge(f"{purgatory}_{name}", text, share_fetches, '{delayedOperation="ShareFetch"}')
         page.gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Records that the follower furthest behind lacks, of partitions led here (in Apache Kafka: followed here).",

@@ -1,7 +1,8 @@
 """One API of the broker: its key, the versions served, and its handler.
 
 `Api` values are made in the files of `server/apis/` and listed in `barnabas.server.apis.APIS`; importing a file
-registers nothing. ApiVersions, dispatch and the "listed implies handled" test read the same tuple.
+registers nothing. ApiVersions, dispatch and the "listed implies handled" test read the same tuple. What few brokers are
+asked is listed as a `LateApi`, whose file is imported for the first request.
 
 A handler is one of four kinds:
 
@@ -100,3 +101,27 @@ class Api:
         if self.key in TELEMETRY:
             return telemetry
         return clustered or self.key not in BETWEEN_BROKERS
+
+    def load(self) -> Api:
+        """Itself: see `LateApi`."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class LateApi:
+    """A row whose `Api` is imported when it is asked: with what it needs it would be a part of each broker's start."""
+
+    key: ApiKey
+    versions: tuple[int, int]
+    find: Callable[[ApiKey], Api]
+
+    def is_served(self, *, clustered: bool, telemetry: bool) -> bool:
+        """As of `Api`."""
+        return True
+
+    def load(self) -> Api:
+        """The `Api`, whose key and versions are these."""
+        return self.find(self.key)
+
+
+AnyApi = Api | LateApi

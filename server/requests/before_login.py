@@ -8,7 +8,7 @@ from typing import Final
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, Part
 from barnabas.kproto.frame import RequestHeader, parse_request_header
 from barnabas.server.network.connection import Connection
-from barnabas.server.requests.api import Api
+from barnabas.server.requests.api import AnyApi
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.route import Route
 from barnabas.server.requests.services import Services
@@ -20,7 +20,7 @@ ELEMENTS_MAX: Final = 10_000
 class BeforeLogin:
     """`barnabas.server.security.sasl.authenticator.Served` of one connection."""
 
-    def __init__(self, apis: Iterable[Api], services: Services, connection: Connection) -> None:
+    def __init__(self, apis: Iterable[AnyApi], services: Services, connection: Connection) -> None:
         self._apis = apis
         self._services = services
         self._connection = connection
@@ -54,7 +54,7 @@ class BeforeLogin:
             return None
         return _joined(route, header, route.error_response(request, code))
 
-    def _api(self, key: int) -> Api | None:
+    def _api(self, key: int) -> AnyApi | None:
         return next((api for api in self._apis if api.key == key), None)
 
 

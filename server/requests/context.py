@@ -154,6 +154,9 @@ class RequestContext:
         """Whether the fetch quota forbids an answer of `size` bytes now."""
         return False
 
+    def count_fetched(self, size: int) -> None:
+        """Count an answer of `size` bytes against the fetch quota, which is sent all the same."""
+
     def charge(self, count: int, *, strict: bool) -> None:
         """Count partitions that the client creates, adds or deletes. strict: raises KafkaError
         THROTTLING_QUOTA_EXCEEDED beyond its quota.

@@ -25,7 +25,7 @@ import trio
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, KafkaError, Part
 from barnabas.kproto.frame import RequestHeader, parse_request_header
 from barnabas.server.network.connection import Connection, ProtocolViolation, Slot
-from barnabas.server.requests.api import PENDING, Api
+from barnabas.server.requests.api import PENDING, AnyApi
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.context import Route as AnyRoute
 from barnabas.server.requests.route import Route
@@ -46,7 +46,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        apis: Iterable[Api],
+        apis: Iterable[AnyApi],
         services: Services,
         nursery: trio.Nursery,
         made: Callable[[Route], None] | None = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.kproto import ApiKey, ErrorCode, Part, decoder, encoder, request_class, response_class
 from barnabas.kproto.frame import response_frame
 from barnabas.server.network.request_bounds import bounds_of
-from barnabas.server.requests.api import Api
+from barnabas.server.requests.api import AnyApi
 from barnabas.server.requests.guard import guarded, learn_if_admitted
 from barnabas.server.runtime.turns import LARGE_ANSWER_ITEMS, ROUND_FRAME_BYTES, Arrays
 
@@ -47,8 +47,8 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int, authorizer: Authorizer | None = None) -> None:
-        self.api = api
+    def __init__(self, listed: AnyApi, version: int, authorizer: Authorizer | None = None) -> None:
+        api = self.api = listed.load()
         self.version = version
         self.taken = 0
         is_old = api.old is not None and version <= api.old.last

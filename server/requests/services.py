@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.server.cluster.users import Users
     from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.coordinators.groups import GroupCoordinator
+    from barnabas.server.coordinators.late_shares import LateShares
     from barnabas.server.coordinators.marker_writer import MarkerWriter
     from barnabas.server.coordinators.producer_ids import ProducerIds
     from barnabas.server.coordinators.share.partitions import SharePartitions
@@ -74,7 +75,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_states: ShareStateCoordinator
-    shares: SharePartitions | None
+    shares: LateShares
     verification: TxnVerification
     markers: MarkerWriter
     features: Features
@@ -97,9 +98,8 @@ class Services:
 
     @property
     def share_partitions(self) -> SharePartitions:
-        """Share partitions, where share groups are served (`shares`)."""
-        assert self.shares is not None, "share groups are not served"
-        return self.shares
+        """Share partitions, from now on (`shares`)."""
+        return self.shares.partitions()
 
     @property
     def config(self) -> BrokerConfig:

@@ -11,6 +11,7 @@ other client. Sources: `ClientQuotaManager.java`, `ClientRequestQuotaManager.jav
 | --- | --- | --- | --- |
 | produce | the frame, refused partitions too | it arrives | answered as usual, or not at all (acks=0) |
 | fetch | what the answer holds, of consumers | before it leaves | an empty answer, nothing counted, the session as is |
+| fetch | what the answer to a ShareFetch holds | before it leaves | as usual: the member has these records |
 | request | time on the loop, in percent | before the answer leaves | as usual; a Fetch: an empty answer |
 | controller mutations | partitions created, added, deleted | before they are | see `charge` |
 
@@ -50,6 +51,11 @@ _EXEMPT = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.ALTER_PARTITION,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     )
 )
 
@@ -153,6 +159,11 @@ class ThrottledContext(RequestContext):
         if self._delay_ms:
             fetch.take_back(self._user, self._client_id, size, now)
         return self._delay_ms > 0
+
+    def count_fetched(self, size: int) -> None:
+        """Part of `RequestContext`."""
+        if size:
+            self._wait(self._throttle.quotas.fetch.record(self._user, self._client_id, size, self._throttle.now()))
 
     def charge(self, count: int, *, strict: bool) -> None:
         """Part of `RequestContext`."""

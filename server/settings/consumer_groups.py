@@ -2,13 +2,12 @@
 
 Names, types and ranges are Apache Kafka's; defaults those of 4.3.1, as 3.9.1 has the protocol as a preview and off.
 A group's own settings (resource type GROUP) stand over the broker setting that the row names, and must lie within its
-bounds. Those of share and streams groups are known, checked and kept, and have no effect, for there are no such groups.
-Milliseconds throughout.
+bounds. Those of streams groups are known, checked and kept, and have no effect, for there are no such groups; those of
+share groups are in `share_groups`. Milliseconds throughout.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -21,9 +20,7 @@ from barnabas.server.settings.model import (
     Type,
     Value,
     at_least,
-    between,
     no_effect,
-    one_of,
     only,
     some_of,
     works,
@@ -40,7 +37,6 @@ ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
 """What `group.consumer.assignors` may name, and which assignor that is: Apache Kafka 3.9 knows classes only."""
 
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
-_NO_SHARE = "share groups are not served"
 _NO_STREAMS = "streams groups are not served"
 
 BOUNDS: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
@@ -58,7 +54,7 @@ def _is_policy(value: Value) -> bool:
 
 
 def _is_protocols(value: Value) -> bool:
-    return isinstance(value, tuple) and "classic" in value and set(value) <= {"classic", "consumer"}
+    return isinstance(value, tuple) and "classic" in value and set(value) <= {"classic", "consumer", "share"}
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -67,10 +63,10 @@ SETTINGS: tuple[Setting, ...] = (
         Type.LIST,
         ("classic", "consumer"),
         "Which group protocols the broker offers: classic always, and consumer (KIP-848) if it stands here and the "
-        "feature group.version is 1.",
-        "share and streams groups are not served, and classic ones always are",
+        "feature group.version is 1. Whether share groups are offered is for the feature share.version alone to say.",
+        "streams groups are not served, and classic ones always are",
         some_of("classic", "consumer", "share", "streams", "unknown"),
-        allowed=Check("classic, or classic,consumer", _is_protocols),
+        allowed=Check("a list of classic, consumer and share, with classic", _is_protocols),
         kafka_default="classic",
     ),
     works(
@@ -188,35 +184,6 @@ class GroupSetting(NamedTuple):
     broker_key: str = ""
 
 
-_DURATION: Final = re.compile(
-    r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:[.,](\d{1,9}))?S)?)?", re.IGNORECASE
-)
-"""An ISO 8601 duration as Java's `Duration.parse` has it: of days, hours, minutes and seconds."""
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO 8601 duration like P7D or PT1H30M. Raises ValueError."""
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
-        raise ValueError(f"{text} is no duration like P7D or PT1H30M")
-    days, hours, minutes, seconds = (int(found[number] or 0) for number in range(1, 5))
-    fraction_ms = int((found[5] or "0").ljust(3, "0")[:3])
-    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction_ms
-
-
-def _has_reset_form(value: Value) -> bool:
-    if not isinstance(value, str):
-        return False
-    kind, _, duration = value.partition(":")
-    if kind != "by_duration":
-        return value in ("earliest", "latest")
-    try:
-        duration_ms(duration)
-    except ValueError:
-        return False
-    return True
-
-
 def _rows(why: str, kind: str, rows: Mapping[str, tuple[Type, Value, Check | None]]) -> Iterator[GroupSetting]:
     for name, (type_, default, check) in rows.items():
         own = f"{kind}.{name}"
@@ -232,25 +199,6 @@ GROUP_SETTINGS: tuple[GroupSetting, ...] = (
     _own("session.timeout.ms", 45000, "How long a member may be silent before it is removed.", at_least(1)),
     _own("heartbeat.interval.ms", 5000, "How often members should send a heartbeat.", at_least(1)),
     _own("assignment.interval.ms", 1000, "Least time between two assignments of the group.", at_least(0)),
-    *_rows(
-        _NO_SHARE,
-        "share",
-        {
-            "session.timeout.ms": (Type.INT, 45000, at_least(1)),
-            "heartbeat.interval.ms": (Type.INT, 5000, at_least(1)),
-            "assignment.interval.ms": (Type.INT, 1000, at_least(0)),
-            "delivery.count.limit": (Type.INT, 5, between(2, 25)),
-            "record.lock.duration.ms": (Type.INT, 30000, between(1000, 3600000)),
-            "partition.max.record.locks": (Type.INT, 2000, between(100, 10000)),
-            "auto.offset.reset": (
-                Type.STRING,
-                "latest",
-                Check("earliest, latest or by_duration:<ISO 8601 duration>", _has_reset_form),
-            ),
-            "isolation.level": (Type.STRING, "read_uncommitted", one_of("read_committed", "read_uncommitted")),
-            "renew.acknowledge.enable": (Type.BOOLEAN, True, None),
-        },
-    ),
     *_rows(
         _NO_STREAMS,
         "streams",

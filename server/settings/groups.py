@@ -1,6 +1,6 @@
 """Settings of consumer groups and of the internal topic that holds their offsets.
 
-Those of KIP-848 groups are in `consumer_groups`.
+Those of KIP-848 groups are in `consumer_groups`, those of share groups in `share_groups`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from barnabas.server.settings.model import (
 )
 
 _ONE_LOOP = "one event loop runs every group"
-_NO_SHARE = "share groups are not served"
 _NO_STREAMS = "streams groups are not served"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -120,72 +119,6 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     no_effect(
         "group.coordinator.cached.buffer.max.bytes", Type.INT, 1048588, "no buffers are cached", at_least(524288)
-    ),
-    only("group.share.enable", Type.BOOLEAN, False, "Whether share groups are offered.", _NO_SHARE),
-    *family(
-        no_effect,
-        "Belongs to share groups.",
-        _NO_SHARE,
-        (
-            ("group.share.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.share.min.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.share.max.session.timeout.ms", Type.INT, 60000, at_least(1)),
-            ("group.share.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.share.min.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.share.max.heartbeat.interval.ms", Type.INT, 15000, at_least(1)),
-            ("group.share.max.size", Type.SHORT, 200, between(1, 1000)),
-            ("group.share.max.groups", Type.SHORT, 10, between(1, 100)),
-            ("group.share.delivery.count.limit", Type.INT, 5, between(2, 25)),
-            ("group.share.min.delivery.count.limit", Type.INT, 2, between(2, 5)),
-            ("group.share.max.delivery.count.limit", Type.INT, 10, between(5, 25)),
-            ("group.share.record.lock.duration.ms", Type.INT, 30000, between(1000, 3600000)),
-            ("group.share.min.record.lock.duration.ms", Type.INT, 15000, between(1000, 30000)),
-            ("group.share.max.record.lock.duration.ms", Type.INT, 60000, between(30000, 3600000)),
-            ("group.share.partition.max.record.locks", Type.INT, 2000, between(100, 10000)),
-            ("group.share.min.partition.max.record.locks", Type.INT, 100, between(100, 2000)),
-            ("group.share.max.partition.max.record.locks", Type.INT, 4000, between(2000, 10000)),
-            ("group.share.assignment.interval.ms", Type.INT, 1000, at_least(0)),
-            ("group.share.min.assignment.interval.ms", Type.INT, 0, at_least(0)),
-            ("group.share.max.assignment.interval.ms", Type.INT, 15000, at_least(0)),
-            ("group.share.assignors", Type.LIST, ("simple",)),
-            ("group.share.initialize.retry.interval.ms", Type.INT, 30000, at_least(1)),
-            ("group.share.max.share.sessions", Type.INT, 2000, at_least(1)),
-            (
-                "group.share.persister.class.name",
-                Type.STRING,
-                "org.apache.kafka.server.share.persister.DefaultStatePersister",
-            ),
-            ("share.fetch.purgatory.purge.interval.requests", Type.INT, 1000),
-            ("share.coordinator.append.linger.ms", Type.INT, -1, at_least(-1)),
-            ("share.coordinator.cached.buffer.max.bytes", Type.INT, 1048588, at_least(524288)),
-            ("share.coordinator.cold.partition.snapshot.interval.ms", Type.INT, 300000, at_least(1)),
-            ("share.coordinator.load.buffer.size", Type.INT, 5242880, at_least(1)),
-            ("share.coordinator.snapshot.update.records.per.snapshot", Type.INT, 500, between(0, 500)),
-            ("share.coordinator.state.topic.compression.codec", Type.INT, 0),
-            ("share.coordinator.state.topic.num.partitions", Type.INT, 50, between(1, PARTITIONS_AT_ONCE)),
-            ("share.coordinator.state.topic.prune.interval.ms", Type.INT, 300000, at_least(1)),
-            ("share.coordinator.state.topic.segment.bytes", Type.INT, 104857600, at_least(LEAST_SEGMENT_BYTES)),
-            ("share.coordinator.threads", Type.INT, 1, at_least(1)),
-            ("share.coordinator.write.timeout.ms", Type.INT, 5000, at_least(1)),
-        ),
-    ),
-    no_effect(
-        "share.coordinator.state.topic.replication.factor",
-        Type.SHORT,
-        1,
-        _NO_SHARE,
-        at_least(1),
-        doc="Belongs to share groups. Without this setting it is 3 in a cluster, and 1 on a broker that runs alone.",
-        kafka_default="3",
-    ),
-    no_effect(
-        "share.coordinator.state.topic.min.isr",
-        Type.SHORT,
-        1,
-        _NO_SHARE,
-        at_least(1),
-        doc="Belongs to share groups. Without this setting it is 2 in a cluster, and 1 on a broker that runs alone.",
-        kafka_default="2",
     ),
     *family(
         no_effect,

@@ -25,7 +25,7 @@ LINE_MAX = 120
 
 # Dotted names that are no settings of brokers, topics and groups: settings of clients, and features.
 OTHERS = {
-    *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version"),
+    *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version", "share.version"),
     "metadata.version",
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 }

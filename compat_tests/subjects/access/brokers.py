@@ -26,6 +26,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "5",
     "auto.create.topics.enable": "true",
 }
 """Of both: what outcomes depend on."""

@@ -27,7 +27,12 @@ class SharedKit(ModernKit):
     share_config: ShareGroupConfig | None = AT_ONCE
 
     def new_shard(self) -> GroupShard:
-        shard = GroupShard(self.config, lambda group_id: self.settings.get(group_id), self.share_config)
+        share_config = self.share_config
+        shard = GroupShard(
+            self.config,
+            lambda group_id: self.settings.get(group_id),
+            None if share_config is None else lambda: share_config,
+        )
         shard.set_topics(self.topics, list(self.topics.by_name))
         return shard
 
@@ -41,8 +46,9 @@ class SharedKit(ModernKit):
         request = ShareGroupHeartbeatRequest(
             group_id=group, member_id=member_id, member_epoch=epoch, subscribed_topic_names=list(topics) or None
         )
-        assert self.shard.shares is not None
-        self.run(self.shard.shares.heartbeat(request, "c", "/127.0.0.1", token, self.now))
+        shares = self.shard.wanted_shares()
+        assert shares is not None
+        self.run(shares.heartbeat(request, "c", "/127.0.0.1", token, self.now))
         self.carry_out()
         answer = self.answer(token)
         assert isinstance(answer, ShareGroupHeartbeatResponse)

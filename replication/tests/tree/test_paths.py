@@ -108,6 +108,7 @@ def test_registration() -> None:
         "timestamp": "1700000000000",
         "features": {
             "group.version": {"min_version": 1, "max_version": 1},
+            "share.version": {"min_version": 1, "max_version": 1},
             "transaction.version": {"min_version": 1, "max_version": 2},
         },
         "rack": "r",

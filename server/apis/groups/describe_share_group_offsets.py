@@ -8,9 +8,8 @@ of a partition what the share coordinator answers. Each group is answered once.
 
 Versions:
 
-- 1: the lag, records that are not settled: −1 where it is not known
-
-Not done: the lag of partitions that other brokers lead, which is −1.
+- 1: the lag, records that are not settled: −1 where it is not known. Other brokers are asked where partitions end that
+  they lead; of those that do not say it within `ENDS_S` it is not known
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ _Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGrou
 _Topic = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic
 _Partition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponsePartition
 _NOT_KNOWN = -1
+_WITH_LAG = 1
 
 
 async def handle(
@@ -46,7 +46,7 @@ async def handle(
         if ctx.closed:
             break
         try:
-            response.groups.append(await _described(svc, wanted, may_see))
+            response.groups.append(await _described(svc, ctx.api_version, wanted, may_see))
         except KafkaError as error:
             response.groups.append(
                 _Group(group_id=wanted.group_id, error_code=error.code, error_message=error.message or None)
@@ -54,7 +54,7 @@ async def handle(
     return response
 
 
-async def _described(svc: Services, wanted: Any, may_see: Callable[[str], bool] | None) -> Any:
+async def _described(svc: Services, version: int, wanted: Any, may_see: Callable[[str], bool] | None) -> Any:
     """One group. Raises KafkaError."""
     image = svc.image
     initialized = svc.groups.shares.initialized_partitions(wanted.group_id)
@@ -72,8 +72,16 @@ async def _described(svc: Services, wanted: Any, may_see: Callable[[str], bool] 
             elif initialized is not None and index in initialized.get(topic_id, ()):
                 asked[ShareKey(wanted.group_id, topic_id, index)] = partition
     told = await svc.share_partitions.summaries(asked)
+    settled: dict[tuple[str, int], tuple[Any, int]] = {}
     for key, partition in asked.items():
-        _fill(svc, partition, key, told[key])
+        _fill(partition, told[key])
+        known, complete = image.topic_by_id(key.topic_id), told[key].delivery_complete_count
+        if known is not None and _NOT_KNOWN not in (partition.start_offset, complete):
+            settled[known.name, key.partition] = partition, partition.start_offset + complete
+    if version >= _WITH_LAG:
+        for place, end in (await svc.share_partitions.high_watermarks(settled)).items():
+            partition, until = settled[place]
+            partition.lag = max(end - until, 0)
     return answer
 
 
@@ -96,19 +104,10 @@ def _topics(
     return sorted(found)
 
 
-def _fill(svc: Services, partition: Any, key: ShareKey, told: Summary) -> None:
+def _fill(partition: Any, told: Summary) -> None:
     partition.error_code, partition.error_message = told.code, told.message
-    if told.code != ErrorCode.NONE:
-        return
-    partition.start_offset, partition.leader_epoch = told.start_offset, told.leader_epoch
-    if told.start_offset == _NOT_KNOWN or told.delivery_complete_count == _NOT_KNOWN:
-        return
-    try:
-        led = svc.partitions.get_by_id(key.topic_id, key.partition)
-    except KafkaError:
-        return
-    if led.is_leader:
-        partition.lag = max(led.high_watermark - told.start_offset - told.delivery_complete_count, 0)
+    if told.code == ErrorCode.NONE:
+        partition.start_offset, partition.leader_epoch = told.start_offset, told.leader_epoch
 
 
 def _on_error(

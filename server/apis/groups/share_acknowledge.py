@@ -25,11 +25,13 @@ from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.requests.services import Services
 from barnabas.server.requests.share.access import TopicRights, may_share
-from barnabas.server.requests.share.acknowledging import Acknowledging, Said, acknowledgements
+from barnabas.server.requests.share.acknowledging import Acknowledging, Place, Said, acknowledgements
 from barnabas.server.requests.share.checks import check_member, is_enabled
+from barnabas.server.requests.share.late_steps import run_late
+from barnabas.server.runtime.turns import Steps
 
 
-def handle(svc: Services, ctx: RequestContext, req: ShareAcknowledgeRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: ShareAcknowledgeRequest) -> Steps[Any]:
     if not is_enabled(svc):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     check_member(req)
@@ -39,13 +41,13 @@ def handle(svc: Services, ctx: RequestContext, req: ShareAcknowledgeRequest) -> 
     if req.share_session_epoch == BEGIN:
         raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     session = svc.share_partitions.sessions.resume(group_id, member_id, req.share_session_epoch)
-    said = [
-        ((topic.topic_id, each.partition_index), acknowledgements(each))
-        for topic in req.topics
-        for each in topic.partitions
-    ]
+    said: list[tuple[Place, Any]] = []
+    for topic in req.topics:
+        for each in topic.partitions:
+            said.append(((topic.topic_id, each.partition_index), acknowledgements(each)))
+            yield 1
     then = partial(_answer, svc, ctx, session, said, req.share_session_epoch == END)
-    Acknowledging(ctx, len(said), then).start(
+    yield from Acknowledging(ctx, len(said), then).start(
         svc, group_id, member_id, said, TopicRights(svc, ctx), is_renew=req.is_renew_ack
     )
     return PENDING
@@ -54,6 +56,13 @@ def handle(svc: Services, ctx: RequestContext, req: ShareAcknowledgeRequest) -> 
 def _answer(
     svc: Services, ctx: RequestContext, session: ShareSession, said: Said, is_last: bool, codes: list[ErrorCode]
 ) -> None:
+    run_late(svc, ctx, _told(svc, ctx, session, said, codes))
+    if is_last:
+        svc.share_partitions.end_session(session)
+
+
+def _told(svc: Services, ctx: RequestContext, session: ShareSession, said: Said, codes: list[ErrorCode]) -> Steps[None]:
+    """The answer."""
     hints = LeaderHints(svc, ctx.listener)
     topics: dict[bytes, list[Any]] = {}
     for ((topic_id, index), _), code in zip(said, codes, strict=True):
@@ -62,6 +71,7 @@ def _answer(
             data.current_leader = ShareAcknowledgeResponse.LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
             hints.fill(data.current_leader, None, topic_id, index)
         topics.setdefault(topic_id, []).append(data)
+        yield 1
     response = ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
         responses=[
@@ -71,8 +81,6 @@ def _answer(
         node_endpoints=hints.endpoints(ShareAcknowledgeResponse.NodeEndpoint),
     )
     ctx.reply(response)
-    if is_last:
-        svc.share_partitions.end_session(session)
 
 
 API = Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), handle, access=may_share)

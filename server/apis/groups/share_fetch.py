@@ -29,11 +29,12 @@ from barnabas.server.requests.share.access import TopicRights, may_share
 from barnabas.server.requests.share.acknowledging import Acknowledging, Place, Said, acknowledgements, by_place
 from barnabas.server.requests.share.checks import check_member, is_enabled
 from barnabas.server.requests.share.fetching import ShareFetch
+from barnabas.server.runtime.turns import Steps
 
 _MODES = frozenset(AcquireMode)
 
 
-def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Any:
+def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Steps[Any]:
     if not is_enabled(svc):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     check_member(req)
@@ -49,6 +50,7 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Any:
             wanted[place] = None
             if each.acknowledgement_batches:
                 said.append((place, acknowledgements(each)))
+            yield 1
     deadline = svc.now() + max(req.max_wait_ms, 0) / 1000
     try:
         session = _session(svc, ctx, req, bool(said))
@@ -63,7 +65,7 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Any:
         session.forget((topic.topic_id, index) for topic in req.forgotten_topics_data for index in topic.partitions)
     rights = TopicRights(svc, ctx)
     then = partial(_fetch, svc, ctx, req, session, said, deadline, rights)
-    Acknowledging(ctx, len(said), then).start(
+    yield from Acknowledging(ctx, len(said), then).start(
         svc, session.group_id, session.member_id, said, rights, is_renew=req.is_renew_ack
     )
     return PENDING

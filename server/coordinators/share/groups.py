@@ -116,7 +116,7 @@ class ShareGroupOperations:
 
 
 def _shares(led: Led) -> ShareGroups:
-    shares = led.shard.shares
+    shares = led.shard.wanted_shares()
     if shares is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return shares

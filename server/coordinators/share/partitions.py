@@ -42,6 +42,7 @@ from barnabas.coordinator.share import (
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import magic_of, read_header
 from barnabas.logdir import FileSlice, LongBatch
+from barnabas.server.cluster.log_ends import LogEnds
 from barnabas.server.config import share_groups
 from barnabas.server.config.share_groups import Reading
 from barnabas.server.coordinators.ground import CoordinatorGround
@@ -54,6 +55,8 @@ from barnabas.server.runtime.timers import Timer
 
 log = logging.getLogger("barnabas.groups")
 
+ENDS_S: Final = 3.0
+"""How long the leaders of partitions may take to say where they end."""
 _ABORTED_AT_ONCE: Final = 100
 """How often a request reads on when all that it found was aborted."""
 
@@ -225,15 +228,20 @@ class LedShare:
 
 class SharePartitions:
     """See the module. soon: calls back in the end of the write that is under way, or soon. sessions: of the members
-    that fetch from this broker.
+    that fetch from this broker. ends: of logs that other brokers lead.
     """
 
     def __init__(
-        self, ground: CoordinatorGround, persister: SharePersister, soon: Callable[[Callable[[], None]], None]
+        self,
+        ground: CoordinatorGround,
+        persister: SharePersister,
+        soon: Callable[[Callable[[], None]], None],
+        ends: LogEnds,
     ) -> None:
         self.ground = ground
         self.soon = soon
         self.persister = persister
+        self._ends = ends
         self._led: dict[ShareKey, LedShare] = {}
         self.sessions = ShareSessions()
 
@@ -243,9 +251,21 @@ class SharePartitions:
     def __iter__(self) -> Iterator[LedShare]:
         return iter(list(self._led.values()))
 
+    def __contains__(self, waiter: object) -> bool:
+        """Whether a waiter of a partition is one of these."""
+        return isinstance(waiter, LedShare)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for records."""
+        return len({id(each) for led in self._led.values() for each in led.waiting})
+
     async def run(self) -> None:
         """Reach stores on other brokers, until cancelled."""
-        await self.persister.run()
+        try:
+            await self.persister.run()
+        finally:
+            await self._ends.close()
 
     # -- settings ---------------------------------------------------------------------------------
 
@@ -316,6 +336,12 @@ class SharePartitions:
             if led.key.group_id == group_id:
                 led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def forget_all(self) -> None:
+        """Share groups are not served any more: no session is left, and their partitions leave memory."""
+        self.sessions.clear()
+        for led in list(self._led.values()):
+            led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
     async def summaries(self, keys: Collection[ShareKey]) -> Mapping[ShareKey, Summary]:
         """Where partitions stand, whoever leads them."""
         if not keys:
@@ -330,6 +356,16 @@ class SharePartitions:
         self.persister.ask_all(dict.fromkeys(keys, Summarize()), done)
         await is_told.wait()
         return told
+
+    async def high_watermarks(self, wanted: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """Of partitions, by topic and number, whoever leads them; without those that are not known in time."""
+        found: dict[tuple[str, int], int] = {}
+        for topic, index in wanted:
+            here = self.ground.partitions.find(topic, index)
+            if here is not None and here.is_leader:
+                found[topic, index] = here.high_watermark
+        elsewhere = [each for each in wanted if each not in found]
+        return {**found, **await self._ends.ask(elsewhere, ENDS_S)} if elsewhere else found
 
     # -- what machines decide ---------------------------------------------------------------------
 

@@ -9,13 +9,17 @@ UNKNOWN_TOPIC_OR_PARTITION, also where nobody of the group fetches here; NOT_LEA
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordinator.share import Acknowledgement, ShareKey
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
 from barnabas.server.requests.share.access import TopicRights
+from barnabas.server.runtime.turns import Steps
+
+TYPES_A_UNIT: Final = 4
+"""Offsets that are named singly, of the cost of one item (`barnabas.server.runtime.turns`)."""
 
 Place = tuple[bytes, int]
 Said = Sequence[tuple[Place, Sequence[Acknowledgement]]]
@@ -45,8 +49,10 @@ class Acknowledging:
 
     def start(
         self, svc: Services, group_id: str, member_id: str, said: Said, rights: TopicRights, *, is_renew: bool
-    ) -> None:
+    ) -> Steps[None]:
+        """Ask for all of it."""
         for number, (place, batches) in enumerate(said):
+            yield 1 + sum(1 + len(each.types) // TYPES_A_UNIT for each in batches)
             refusal = rights.refusal(place[0])
             if refusal:
                 self.answered(number, refusal)

@@ -23,7 +23,9 @@ from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.requests.services import Services
 from barnabas.server.requests.share.access import TopicRights
 from barnabas.server.requests.share.acknowledging import Place
+from barnabas.server.requests.share.late_steps import run_late
 from barnabas.server.runtime.timers import Timer
+from barnabas.server.runtime.turns import Steps
 
 PartitionData = ShareFetchResponse.PartitionData
 _NO_HURRY: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -82,10 +84,19 @@ class ShareFetch:
         self._timer: Timer | None = None
 
     def start(self) -> None:
+        run_late(self._svc, self._ctx, self._begin())
+
+    def _begin(self) -> Steps[None]:
         if not self._is_fetching:
-            self._answer()
+            for topic in self._req.topics:
+                yield 1 + len(topic.partitions)
+                refusal = self._rights.refusal(topic.topic_id)
+                if refusal:
+                    self._failed.update(((topic.topic_id, each.partition_index), refusal) for each in topic.partitions)
+            yield from self._answer()
             return
         for place in self._session.in_turn():
+            yield 1
             refusal = self._rights.refusal(place[0])
             if refusal:
                 self._failed[place] = refusal
@@ -95,7 +106,7 @@ class ShareFetch:
             except KafkaError as error:
                 self._failed[place] = error.code
         if self._try() or not self._session or self._svc.now() >= self._deadline:
-            self._answer()
+            yield from self._answer()
             return
         for led in self._led.values():
             led.waiting[self] = None
@@ -108,14 +119,14 @@ class ShareFetch:
         """Part of `Waiting`."""
         if self._try():
             self._unlink()
-            self._answer()
+            run_late(self._svc, self._ctx, self._answer())
 
     def answer_now(self) -> None:
         """Part of `Waiting`: the time is over, or the broker stops."""
         self._min_bytes = 0
         self._try()
         self._unlink()
-        self._answer()
+        run_late(self._svc, self._ctx, self._answer())
         self._svc.partitions.write_staged()
 
     def _unlink(self) -> None:
@@ -182,16 +193,19 @@ class ShareFetch:
 
     # -- the answer -------------------------------------------------------------------------------
 
-    def _answer(self) -> None:
+    def _answer(self) -> Steps[None]:
         session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
         topics: dict[bytes, list[Any]] = {}
-        for place in dict.fromkeys((*session.places, *self._asked)):
+        places = session.places if self._is_fetching else self._failed
+        for place in dict.fromkeys((*places, *self._asked)):
             code, got = self._failed.get(place, ErrorCode.NONE), self._got.get(place)
             told = session.must_tell(
                 place, has_records=got is not None, has_error=bool(code), is_asked=place in self._asked
             )
             if told:
                 topics.setdefault(place[0], []).append(self._data(place, code, got, hints))
+            yield 1
+        self._ctx.count_fetched(sum(got.records.length for got in self._got.values()))
         response = ShareFetchResponse(
             acquisition_lock_timeout_ms=self._svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
             responses=[

@@ -52,6 +52,13 @@ NO_PLACE_WHEN_EMPTY = {
     ApiKey.DESCRIBE_TRANSACTIONS: 99,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 99,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 99,
+    ApiKey.SHARE_GROUP_DESCRIBE: 99,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: 99,
+    ApiKey.READ_SHARE_GROUP_STATE: 99,
+    ApiKey.WRITE_SHARE_GROUP_STATE: 99,
+    ApiKey.DELETE_SHARE_GROUP_STATE: 99,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 99,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 99,
 }
 """The last version in which only items can carry an error, so that nothing can be said of a request without any."""
 

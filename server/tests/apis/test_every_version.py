@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from barnabas.kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, response_class
+from barnabas.kproto import ApiKey, ErrorCode, decode, decoder, encode, request_class, response_class, uuid_to_text
 from barnabas.kproto.classes import Record
 from barnabas.kproto.frame import parse_response_header
 from barnabas.kproto.messages import (
@@ -193,6 +193,21 @@ def _consumer_heartbeat(world: World, version: int) -> Values:
     }
 
 
+def _of_share_partition(world: World, *, key: str = "partition", **partition: Any) -> Values:
+    return {"group_id": "s", "topics": [{"topic_id": world.topic_id, "partitions": [{key: 0, **partition}]}]}
+
+
+def _share_fetch(world: World, version: int) -> Values:
+    return {
+        **_of_share_partition(world, key="partition_index"),
+        "group_id": "s",
+        "member_id": "m",
+        "max_bytes": 1000,
+        "max_records": 10,
+        "batch_size": 10,
+    }
+
+
 def _acl(world: World, version: int) -> Values:
     pattern = {"resource_pattern_type": 4} if version else {}
     entry = {"principal": "User:a", "host": "*", "operation": 3, "permission_type": 3}
@@ -298,6 +313,32 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ),
     ApiKey.LIST_CONFIG_RESOURCES: _always(),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _always(topics=[{"name": "t"}]),
+    ApiKey.SHARE_GROUP_HEARTBEAT: _always(group_id="s", member_id="m", subscribed_topic_names=["t"]),
+    ApiKey.SHARE_GROUP_DESCRIBE: _always(group_ids=["g"]),
+    ApiKey.SHARE_FETCH: _share_fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: lambda world, version: {
+        **_of_share_partition(world, acknowledgement_batches=[], key="partition_index"),
+        "group_id": "s",
+        "member_id": "m",
+        "share_session_epoch": 1,
+    },
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: lambda world, version: _of_share_partition(
+        world, state_epoch=1, start_offset=0
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: lambda world, version: _of_share_partition(world, leader_epoch=0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: lambda world, version: _of_share_partition(
+        world, state_epoch=1, leader_epoch=0, start_offset=0
+    ),
+    ApiKey.DELETE_SHARE_GROUP_STATE: lambda world, version: _of_share_partition(world),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: lambda world, version: _of_share_partition(world, leader_epoch=0),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _always(
+        groups=[{"group_id": "s", "topics": [{"topic_name": "t", "partitions": [0]}]}]
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _always(
+        group_id="s",
+        topics=[{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _always(group_id="s", topics=[{"topic_name": "t"}]),
 }
 
 TRANSACTIONAL = {
@@ -318,7 +359,20 @@ TOKENS = (
 )
 """What `security/test_token_apis.py` asks on a listener where it is answered otherwise."""
 
+SHARE_STATE = (
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+)
+
 NOT_AN_ERROR = {
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1): {ErrorCode.GROUP_ID_NOT_FOUND},
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0): {ErrorCode.GROUP_ID_NOT_FOUND},
+    **{(ApiKey.SHARE_ACKNOWLEDGE, version): {ErrorCode.SHARE_SESSION_NOT_FOUND} for version in (1, 2)},
+    (ApiKey.READ_SHARE_GROUP_STATE, 0): {ErrorCode.INVALID_REQUEST},
+    **{(ApiKey.WRITE_SHARE_GROUP_STATE, version): {ErrorCode.INVALID_REQUEST} for version in (0, 1)},
     (ApiKey.ELECT_LEADERS, 0): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.ELECT_LEADERS, 1): {ErrorCode.ELECTION_NOT_NEEDED},
     (ApiKey.ELECT_LEADERS, 2): {ErrorCode.ELECTION_NOT_NEEDED},
@@ -335,8 +389,9 @@ NOT_AN_ERROR = {
     **{(key, version): {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED} for key in TOKENS for version in range(4)},
     **{(ApiKey.ALTER_REPLICA_LOG_DIRS, version): {ErrorCode.LOG_DIR_NOT_FOUND} for version in range(3)},
 }
-"""Answers that say that all is well, with a code: nothing to elect; come again with the id given; a classic
-group; no authorizer; a listener without SASL, twice; no such place."""
+"""Answers that say that all is well, with a code: no share group; no share session; a share partition that nobody has
+initialized; nothing to elect; come again with the id given; a classic group; no authorizer; a listener without SASL,
+twice; no such place."""
 
 PAIRS = [
     (api.key, version)
@@ -414,6 +469,12 @@ async def prepare(client: Client, topic_id: bytes, broker_id: int, key: ApiKey) 
     )
     committed = await client.ask(OffsetCommitRequest(group_id="idle", topics=[topics]), 2)
     assert committed.topics[0].partitions[0].error_code == 0
+    if key in SHARE_STATE:
+        share_key = FindCoordinatorRequest(key_type=2, coordinator_keys=[f"s:{uuid_to_text(topic_id)}:0"])
+        for _ in range(50):
+            if codes(await client.ask(share_key, 6)) == {0}:
+                break
+            await trio.sleep(0.1)
     producer_id = await begin_transaction(client) if key in TRANSACTIONAL else -1
     return World(topic_id, broker_id, joined.member_id, joined.generation_id, producer_id)
 

@@ -8,7 +8,7 @@ from barnabas.coordinator import GroupSettings
 from barnabas.coordinator.share import ShareSettings
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.share_groups import Reading, group_settings, reading, record_settings
-from barnabas.server.settings.consumer_groups import GROUP_SETTINGS, duration_ms
+from barnabas.server.settings.share_groups import GROUP_SETTINGS, duration_ms
 
 CONFIG = BrokerConfig.from_values(
     {"group.share.delivery.count.limit": "7", "group.share.heartbeat.interval.ms": "6000"}

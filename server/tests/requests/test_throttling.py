@@ -25,7 +25,15 @@ from barnabas.server.broker.broker import Broker
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey, text_of
 from barnabas.server.security.quotas.rates import Rate, Window
 from barnabas.server.testing import connected, embedded_broker
-from barnabas.server.tests.apis.test_every_version import PAIRS, REQUESTS, build, prepare, settings_for, topic
+from barnabas.server.tests.apis.test_every_version import (
+    PAIRS,
+    REQUESTS,
+    SHARE_STATE,
+    build,
+    prepare,
+    settings_for,
+    topic,
+)
 
 RATE = 10_000.0
 VALUE_BYTES = 4_000
@@ -261,7 +269,7 @@ async def test_without_limits_the_fast_paths_serve_and_with_them_not(
 
 NEWEST = dict(PAIRS)
 NEVER_TOLD = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-WITHOUT_THE_FIELD = {ApiKey.DESCRIBE_QUORUM, ApiKey.WRITE_TXN_MARKERS}
+WITHOUT_THE_FIELD = {ApiKey.DESCRIBE_QUORUM, ApiKey.WRITE_TXN_MARKERS, *SHARE_STATE}
 
 
 @pytest.mark.parametrize("key", [key for key in NEWEST if key not in NEVER_TOLD], ids=lambda key: key.name)

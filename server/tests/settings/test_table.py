@@ -140,7 +140,7 @@ def test_ranges(fact: Fact) -> None:
     row = fact.row
     assert row is not None
     if row.name.startswith("group.share."):
-        return  # 4.3.1 widened these; they have no effect anyway
+        return  # 4.3.1 widened these
     numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", fact.range)]
     low, high = NARROWER.get(row.name, numbers[0]), numbers[1] if len(numbers) > 1 else None
     if row.name in ("broker.id", "node.id", "group.coordinator.append.linger.ms"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.server.config.topics import NOT_OF_THE_LOG
-from barnabas.server.settings import BROKER, TOPIC, Support
+from barnabas.server.settings import BROKER, GROUP, TOPIC, Support
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,7 +23,7 @@ BY_PROPERTY = {
 
 
 # What bounds the settings of single groups, looked up by `barnabas.server.config.groups` under the names of those.
-BOUND_OF_GROUPS = re.compile(r"group\.consumer\.(min|max)\.")
+BOUND_OF_GROUPS = re.compile(r"group\.(?:consumer|share)\.(min|max)\.")
 
 # Topic settings that the controller looks up by name.
 BY_NAME = {"unclean.leader.election.enable"}
@@ -42,6 +42,7 @@ def source(*folders: str, leave_out: tuple[str, ...] = ()) -> str:
 SERVER = source("server")
 LOG = source("server", "logdir", leave_out=("logdir/files/config.py",))
 BEHIND_TOPICS = {key.name for row in TOPIC.values() for key in row.broker_keys}
+BEHIND_GROUPS = {row.broker_key for row in GROUP.values()}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,10 @@ def test_broker_settings_that_work_are_read(name: str) -> None:
     bound = BOUND_OF_GROUPS.match(name)
     if bound:
         assert f'f"group.{{kind}}.{bound[1]}.{{rest}}"' in SERVER
+        return
+    if name in BEHIND_GROUPS and f'"{name}"' not in SERVER:
+        assert "config.get_value(row.broker_key)" in SERVER
+        assert f'"{name.removeprefix("group.share.")}"' in SERVER
         return
     assert f'"{name}"' in SERVER
 

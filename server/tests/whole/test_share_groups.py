@@ -1,10 +1,11 @@
-"""Share groups of whole brokers over TCP. No broker serves them yet: here they are told to."""
+"""Share groups of whole brokers over TCP."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
-import pytest
 import trio
 from trio.testing import MockClock
 
@@ -20,59 +21,17 @@ from barnabas.kproto.messages import (
     ShareGroupHeartbeatRequest,
 )
 from barnabas.replication.tree import features
-from barnabas.server.apis import APIS
-from barnabas.server.apis.between_brokers import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
-from barnabas.server.apis.groups import (
-    alter_share_group_offsets,
-    delete_share_group_offsets,
-    describe_share_group_offsets,
-    share_acknowledge,
-    share_fetch,
-    share_group_describe,
-    share_group_heartbeat,
-)
-from barnabas.server.broker import build
+from barnabas.server.apis import APIS, share_apis
+from barnabas.server.requests.api import LateApi
+from barnabas.server.security.quotas.entities import QuotaKey
 from barnabas.server.testing import Client, EmbeddedCluster, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import batch, request
-from barnabas.server.tests.metrics.kit import dialled
+from barnabas.server.tests.metrics.kit import dialled, measured_broker, scrape
+from barnabas.server.tests.requests.test_throttling import limit
 from barnabas.server.tests.whole.cluster_users import User, three_brokers
 from barnabas.server.tests.whole.test_share_state_topic import until
 
 E = ErrorCode
-SHARE_APIS = tuple(
-    each.API
-    for each in (
-        share_group_heartbeat,
-        share_group_describe,
-        share_fetch,
-        share_acknowledge,
-        initialize_share_group_state,
-        read_share_group_state,
-        write_share_group_state,
-        delete_share_group_state,
-        read_share_group_state_summary,
-        describe_share_group_offsets,
-        alter_share_group_offsets,
-        delete_share_group_offsets,
-    )
-)
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "APIS", (*APIS, *SHARE_APIS))
-    monkeypatch.setitem(features.SUPPORTED, features.SHARE_VERSION, (0, 1))  # type: ignore[arg-type]
-
-
-def test_nobody_is_told_of_them() -> None:
-    assert features.SHARE_VERSION not in features.SUPPORTED
-    assert not {api.key for api in APIS} & {api.key for api in SHARE_APIS}
 
 
 def heartbeat(epoch: int, *topics: str) -> ShareGroupHeartbeatRequest:
@@ -125,7 +84,7 @@ def acquired(answer: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-async def test_a_broker_alone(served: None, tmp_path: Any) -> None:
+async def test_a_broker_alone(tmp_path: Any) -> None:
     async with embedded_broker(tmp_path, num_partitions="1") as broker:
         await broker.services.topics.auto_create(["t"])
         topic_id = broker.services.image.topics["t"].topic_id
@@ -173,6 +132,98 @@ async def test_a_broker_alone(served: None, tmp_path: Any) -> None:
         assert got == [(3, 3, 1)], "what was acknowledged is not delivered again"
 
 
+async def test_what_is_listed_is_what_is_imported() -> None:
+    late = [api for api in APIS if isinstance(api, LateApi)]
+    assert len(late) == len(share_apis.APIS) == 12
+    for api in late:
+        assert (api.load().key, api.load().versions) == (api.key, api.versions)
+        assert api.is_served(clustered=True, telemetry=False) == api.load().is_served(clustered=True, telemetry=False)
+
+
+def test_a_broker_that_nobody_asks_for_them_loads_none_of_it() -> None:
+    source = (
+        "import sys, trio\n"
+        "from barnabas.kproto.messages import FindCoordinatorRequest\n"
+        "from barnabas.server.testing import connected, embedded_broker\n"
+        "async def main():\n"
+        "    async with embedded_broker() as broker, connected(broker) as client:\n"
+        "        assert (await client.ask(FindCoordinatorRequest(key='g'), 3)).error_code == 0\n"
+        "trio.run(main)\n"
+        "ours = tuple(f'barnabas.{each}.share.' for each in ('coordinator', 'coordinator.group', 'server.coordinators'))\n"
+        "print([name for name in sys.modules if name.startswith(ours)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+async def until_acquired(client: Client, topic_id: bytes) -> list[tuple[int, int, int]]:
+    with trio.fail_after(30):
+        epoch, got = 0, []
+        while not got:
+            got = acquired(await client.ask(fetch(epoch, topic_id), 2))
+            epoch += 1
+    return got
+
+
+async def test_nothing_is_left_when_the_level_falls(autojump_clock: MockClock) -> None:
+    async with embedded_broker(num_partitions="1") as broker, dialled(broker) as client, dialled(broker) as other:
+        await broker.services.topics.auto_create(["t"])
+        topic_id = broker.services.image.topics["t"].topic_id
+        await from_earliest(client)
+        await client.ask(FindCoordinatorRequest(key="g"), 3)
+        assert (await client.ask(heartbeat(0, "t"), 1)).error_code == E.NONE
+        await client.ask(request(batch(b"a")), 9)
+        await trio.sleep(2)
+        assert await until_acquired(client, topic_id) == [(0, 0, 1)]
+        level = features.FeatureUpdate(features.SHARE_VERSION, 0, features.SAFE_DOWNGRADE)
+        await broker.services.features.update([level], validate_only=False)
+        shares = broker.services.share_partitions
+        assert (len(shares), len(shares.sessions)) == (0, 0)
+        for asked, version in ((fetch(1, topic_id), 2), (heartbeat(0, "t"), 1)):
+            assert (await client.ask(asked, version)).error_code == E.UNSUPPORTED_VERSION
+        level = features.FeatureUpdate(features.SHARE_VERSION, 1)
+        await broker.services.features.update([level], validate_only=False)
+        assert (await client.ask(fetch(1, topic_id), 2)).error_code == E.SHARE_SESSION_NOT_FOUND
+        assert await until_acquired(other, topic_id) == [(0, 0, 1)], "the count was not stored"
+
+
+async def test_what_waits_is_counted_by_kind() -> None:
+    waits = "kafka_server_delayedoperationpurgatory_numdelayedoperations"
+    async with measured_broker(num_partitions="1") as broker, dialled(broker) as client, dialled(broker) as other:
+        await broker.services.topics.auto_create(["t"])
+        topic_id = broker.services.image.topics["t"].topic_id
+        await from_earliest(client)
+        await client.ask(FindCoordinatorRequest(key="g"), 3)
+        assert (await client.ask(heartbeat(0, "t"), 1)).error_code == E.NONE
+        await client.ask(request(batch(b"a")), 9)
+        assert await until_acquired(client, topic_id) == [(0, 0, 1)]
+        asked = fetch(0, topic_id)
+        asked.member_id, asked.max_wait_ms = "n", 60_000
+        await other.send(asked, 2)
+        with trio.fail_after(30):
+            await until(lambda: broker.services.share_partitions.waiting_count == 1)
+        found = await scrape(broker)
+        assert [found(waits, delayedOperation=kind) for kind in ("Fetch", "ShareFetch")] == [0, 1]
+
+
+async def test_what_is_fetched_counts_and_is_not_withheld(autojump_clock: MockClock) -> None:
+    async with embedded_broker(num_partitions="1") as broker, dialled(broker) as client:
+        await broker.services.topics.auto_create(["t"])
+        topic_id = broker.services.image.topics["t"].topic_id
+        await from_earliest(client)
+        await client.ask(FindCoordinatorRequest(key="g"), 3)
+        assert (await client.ask(heartbeat(0, "t"), 1)).error_code == E.NONE
+        await client.ask(request(batch(b"a" * 1000)), 9)
+        await trio.sleep(2)
+        await limit(broker, 100, QuotaKey.FETCH)
+        epoch, answer = 0, await client.ask(fetch(0, topic_id), 2)
+        while not acquired(answer):
+            epoch += 1
+            answer = await client.ask(fetch(epoch, topic_id), 2)
+        assert answer.throttle_time_ms > 0
+        assert answer.responses[0].partitions[0].records
+
+
 async def consumed(cluster: EmbeddedCluster, user: User, topic_id: bytes, count: int) -> list[int]:
     """The offsets that a member has acknowledged, until there are so many."""
     offsets: list[int] = []
@@ -195,7 +246,7 @@ async def consumed(cluster: EmbeddedCluster, user: User, topic_id: bytes, count:
     return offsets
 
 
-async def test_a_cluster_whose_leaders_are_killed(served: None, autojump_clock: MockClock) -> None:
+async def test_a_cluster_whose_leaders_are_killed(autojump_clock: MockClock) -> None:
     settings = {"share_coordinator_state_topic_num_partitions": "3"}
     async with three_brokers(**settings) as cluster:
         user = User(cluster)
@@ -215,6 +266,10 @@ async def test_a_cluster_whose_leaders_are_killed(served: None, autojump_clock: 
             for _ in range(5):
                 await user.produce("t", b"x")
             got = await consumed(cluster, user, topic_id, 5)
+            leader = await cluster.leader("t", 0)
+            away = next(broker_id for broker_id in cluster.running if broker_id != leader)
+            ends = await cluster[away].services.share_partitions.high_watermarks([("t", 0), ("t", 7)])
+            assert ends == {("t", 0): 5 * number + 5}, "also of what another broker leads"
             assert sorted(set(got)) == list(range(5 * number, 5 * number + 5)), "none twice, none lost"
             if number == 0:
                 answer = await user.ask(cluster.running[0], key, 6)

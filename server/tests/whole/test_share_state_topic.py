@@ -140,6 +140,7 @@ async def test_the_coordinator_of_a_share_partition_is_found(monkeypatch: pytest
         good = coordinator_key(share_key(broker, "t", "g:h"))
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=[good, "g:t:0"])
         async with connected(broker) as client:
+            monkeypatch.setattr(broker.services.features, "level", lambda name: 0)
             answer = await client.ask(request, 6)
             assert {each.error_code for each in answer.coordinators} == {E.INVALID_REQUEST}, "nobody may know of them"
             assert TOPIC not in broker.services.image.topics

@@ -38,6 +38,7 @@ class Context:
         self.closed = False
         self.answers: list[Any] = []
         self.close: Callable[[], None] | None = None
+        self.fetched_bytes = 0
 
     def reply(self, response: Any) -> None:
         assert not self.answers, "answered twice"
@@ -45,6 +46,9 @@ class Context:
 
     def on_close(self, callback: Callable[[], None]) -> None:
         self.close = callback
+
+    def count_fetched(self, size: int) -> None:
+        self.fetched_bytes += size
 
     def release_waiters(self) -> str:
         return "test"

@@ -89,7 +89,7 @@ async def test_a_connection_that_is_closed_gives_back(tmp_path: Path, autojump_c
 
 
 async def test_there_are_no_more_sessions(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with share_world(tmp_path, group_share_max_share_sessions="1") as w:
+    async with share_world(tmp_path, group_share_max_size="1", group_share_max_share_sessions="1") as w:
         await answer_of(w.fetch(0, max_wait_ms=0))
         other = w.fetch(0, member="b", max_wait_ms=500)
         await trio.sleep(0.4)

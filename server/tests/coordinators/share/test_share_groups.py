@@ -32,7 +32,7 @@ class GroupsRig:
 
     def __init__(self, at: PersisterRig) -> None:
         self.at = at
-        self.groups = GroupCoordinator(at.ground(at.world), random=Random(1), persister=at.persister)
+        self.groups = GroupCoordinator(at.ground(at.world), random=Random(1), persister=lambda: at.persister)
         for partition in at.world.topic(GROUP_METADATA_TOPIC, 1, cleanup_policy="compact"):
             self.groups.lead(partition)
 
@@ -62,7 +62,9 @@ class GroupsRig:
     def restart(self) -> None:
         """A new coordinator; `run` is the caller's to start."""
         self.groups.resign(0)
-        self.groups = GroupCoordinator(self.at.ground(self.at.world), random=Random(1), persister=self.at.persister)
+        self.groups = GroupCoordinator(
+            self.at.ground(self.at.world), random=Random(1), persister=lambda: self.at.persister
+        )
         self.groups.lead(self.at.world.partitions.get(GROUP_METADATA_TOPIC, 0))
 
 

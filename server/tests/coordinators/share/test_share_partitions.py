@@ -16,6 +16,7 @@ from barnabas.coordinator.share import Acknowledgement, AcknowledgeType, Acquire
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import iter_headers
 from barnabas.replication import PartitionImage
+from barnabas.server.cluster.log_ends import LogEnds
 from barnabas.server.coordinators.share.partitions import Got, LedShare, SharePartitions
 from barnabas.server.coordinators.share.state_wire import Initialize, Summarize
 from barnabas.server.partitions.partition import Partition
@@ -50,7 +51,9 @@ class PartitionsRig:
 
     def new(self) -> SharePartitions:
         at = self.at
-        return SharePartitions(at.ground(at.world), at.persister, at.states.runtime.results.after_write)
+        ground = at.ground(at.world)
+        ends = LogEnds(at.connect, ground.current_config, ground.current_image, "share-lag")
+        return SharePartitions(ground, at.persister, at.states.runtime.results.after_write, ends)
 
     @property
     def partition(self) -> Partition:
