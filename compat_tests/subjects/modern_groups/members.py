@@ -7,9 +7,7 @@ member got them. Refused calls raise `compat_tests.harness.client.Refused` with 
 
 from __future__ import annotations
 
-import itertools
 import queue
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +17,9 @@ from typing import Any, NamedTuple, Protocol
 import confluent_kafka as ck
 
 from compat_tests.harness.client import Partition, Refused
-from compat_tests.harness.jars import ToolMissing, cache_root, classpath, java, javac, locked
+from compat_tests.harness.members_jvm import ANSWER_S, MembersJvm
 
 SOURCE = Path(__file__).parent / "src" / "Members.java"
-ANSWER_S = 60
 
 
 class Seen(NamedTuple):
@@ -54,82 +51,13 @@ class Member(Protocol):
 # -- Java ------------------------------------------------------------------------------------------------------------
 
 
-def _compiled(version: str) -> Path:
-    """The class directory of `Members` for that version of the clients. Raises ToolMissing."""
-    target = cache_root() / "classes" / f"members-{version}"
-    text = SOURCE.read_text()
-    mark = target / ".complete"
-    with locked(target.parent / f"members-{version}.lock"):
-        if not (mark.exists() and mark.read_text() == text):
-            target.mkdir(parents=True, exist_ok=True)
-            path = classpath(f"clients-{version}")
-            command = [javac(), "-nowarn", "-d", str(target), "-cp", path, str(SOURCE)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            if done.returncode != 0:
-                raise ToolMissing(f"Members.java does not compile against kafka-clients {version}:\n{done.stderr}")
-            mark.write_text(text)
-    return target
-
-
-class Jvm:
+class Jvm(MembersJvm):
     """A JVM with as many members as wanted."""
 
     def __init__(self, version: str, bootstrap: str, log: Path, *, heap: str = "256m") -> None:
+        super().__init__(SOURCE, version, log, heap=heap)
         self.version = version
         self.bootstrap = bootstrap
-        self.log = log
-        path = f"{_compiled(version)}:{classpath(f'clients-{version}')}"
-        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k"]
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                [java(), *options, quiet, "-cp", path, "Members"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                bufsize=1,
-            )
-        self._serials = itertools.count()
-        self._answers: dict[str, queue.Queue[list[str]]] = {}
-        self._lock = threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            serial, *rest = line.rstrip("\n").split("\t")
-            answers = self._answers.pop(serial, None)
-            if answers is not None:
-                answers.put(rest)
-        for answers in list(self._answers.values()):
-            answers.put(["ERR", "-1", "the JVM has ended"])
-
-    def ask(self, command: str, member: str, *given: str) -> list[str]:
-        """The words of the answer. Raises Refused."""
-        answers: queue.Queue[list[str]] = queue.Queue()
-        with self._lock:
-            serial = str(next(self._serials))
-            self._answers[serial] = answers
-            assert self.process.stdin is not None
-            self.process.stdin.write("\t".join((serial, command, member, *given)) + "\n")
-            self.process.stdin.flush()
-        try:
-            kind, *words = answers.get(timeout=ANSWER_S)
-        except queue.Empty:
-            said = self.log.read_text()[-2000:]
-            raise AssertionError(f"{command} of {member}: no answer within {ANSWER_S} s\n{said}") from None
-        if kind == "ERR":
-            raise Refused(int(words[0]), words[1])
-        return words
-
-    def stop(self) -> None:
-        """End it by force: its members are gone without a word."""
-        self.process.kill()
-        self.process.wait(30)
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
 
 
 class JavaMember:
@@ -137,7 +65,7 @@ class JavaMember:
 
     def __init__(self, jvm: Jvm, config: Mapping[str, str], how: str, what: Iterable[str]) -> None:
         self.jvm = jvm
-        self.name = f"m{next(jvm._serials)}"
+        self.name = jvm.new_name()
         given = {
             "bootstrap.servers": jvm.bootstrap,
             "auto.offset.reset": "earliest",

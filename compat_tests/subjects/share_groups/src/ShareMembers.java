@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -29,6 +30,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public final class ShareMembers {
     private static final Map<String, Member> MEMBERS = new ConcurrentHashMap<>();
+    /** What has happened to all members, in order: G of a record that was got, A of an answer to an acknowledgement. */
+    private static final List<String> EVENTS = Collections.synchronizedList(new ArrayList<>());
 
     interface Order {
         String carryOut() throws Exception;
@@ -49,8 +52,12 @@ public final class ShareMembers {
         Member(Map<String, Object> config) {
             consumer = new KafkaShareConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
             consumer.setAcknowledgementCommitCallback((offsets, problem) -> offsets.forEach((partition, those) ->
-                those.forEach(offset -> acknowledged.add(partition.topic() + ":" + partition.partition() + ":" + offset + ":"
-                    + (problem == null ? 0 : Errors.forException(problem).code())))));
+                those.forEach(offset -> {
+                    String one = partition.topic() + ":" + partition.partition() + ":" + offset + ":"
+                        + (problem == null ? 0 : Errors.forException(problem).code());
+                    acknowledged.add(one);
+                    EVENTS.add("A:" + one + ":");
+                })));
             setDaemon(true);
             start();
         }
@@ -82,8 +89,10 @@ public final class ShareMembers {
             for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(ms))) {
                 String place = one.topic() + ":" + one.partition() + ":" + one.offset();
                 last.put(place, one);
-                found.add(place + ":" + one.deliveryCount().orElse((short) -1) + ":"
-                    + new String(one.value(), StandardCharsets.UTF_8));
+                String got = place + ":" + one.deliveryCount().orElse((short) -1) + ":"
+                    + new String(one.value(), StandardCharsets.UTF_8);
+                found.add(got);
+                EVENTS.add("G:" + got);
             }
             return found;
         }
@@ -116,6 +125,10 @@ public final class ShareMembers {
                     told.forEach((partition, problem) -> codes.add(partition.topic() + ":" + partition.partition() + ":"
                         + problem.map(Errors::forException).orElse(Errors.NONE).code()));
                     return String.join("\t", codes);
+                case "events":
+                    synchronized (EVENTS) {
+                        return String.join("\t", EVENTS);
+                    }
                 case "lock":
                     return String.valueOf(consumer.acquisitionLockTimeoutMs().orElse(-1));
                 case "close":
