@@ -46,7 +46,7 @@ class _Deletion:
                 answer.error_code = of_topic[answer.topic_id]
             else:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                answer.error_message = "Nothing is stored of this topic for the group."
+                answer.error_message = "There is no offset information to delete."
         self._ctx.reply(self._response)
 
     def release_waiters(self) -> str:

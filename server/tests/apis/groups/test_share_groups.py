@@ -162,7 +162,7 @@ async def test_offsets_are_deleted(tmp_path: Path) -> None:
         ]
         assert [each.error_message for each in answer.responses[1:]] == [
             "There is no such topic.",
-            "Nothing is stored of this topic for the group.",
+            "There is no offset information to delete.",
         ]
         assert w.groups.groups.shares.initialized_partitions("g") == {}
         assert codes(await w.answer(api, deletion("t", group="h"))) == [E.GROUP_ID_NOT_FOUND]
