@@ -23,6 +23,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "5",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "5",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",

@@ -13,8 +13,9 @@ from barnabas.kproto import ZERO_UUID, ApiKey
 
 T = TypeVar("T")
 FIXED_TOPICS = ("t0", "t1", "compacted", "stamped")
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 GROUPS = ("g0", "g1", "g2", "m0", "m1")
+SHARE_GROUPS = ("s0", "s1")
 TRANSACTIONAL_IDS = ("tx0", "tx1", "tx2")
 
 

@@ -8,9 +8,18 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from barnabas.kproto import ApiKey
+from barnabas.kproto import ApiKey, uuid_to_text
 from compat_tests.fuzz.batches import Batches
-from compat_tests.fuzz.pools import FIXED_TOPICS, GROUPS, INTERNAL_TOPICS, TRANSACTIONAL_IDS, Member, Pools, Producer
+from compat_tests.fuzz.pools import (
+    FIXED_TOPICS,
+    GROUPS,
+    INTERNAL_TOPICS,
+    SHARE_GROUPS,
+    TRANSACTIONAL_IDS,
+    Member,
+    Pools,
+    Producer,
+)
 from compat_tests.fuzz.schema_writer import RANGES, Shape
 
 EDGES = (0, 0, 1, 1, 2, 3, -1, -2, -3, -4, -5, -6, 5, 10, 100, 2**31 - 1)
@@ -107,10 +116,36 @@ GOOD_BROKER_SETTINGS = (
     ("compression.type", "lz4"),
     ("num.io.threads", "3"),
 )
-GOOD_GROUP_SETTINGS = (("consumer.session.timeout.ms", "46000"), ("consumer.heartbeat.interval.ms", "5001"))
+GOOD_GROUP_SETTINGS = (
+    ("consumer.session.timeout.ms", "46000"),
+    ("consumer.heartbeat.interval.ms", "5001"),
+    ("share.auto.offset.reset", "earliest"),
+    ("share.isolation.level", "read_committed"),
+    ("share.record.lock.duration.ms", "15000"),
+    ("share.delivery.count.limit", "2"),
+)
 RESOURCE_TYPES = (2, 2, 2, 4, 4, 8, 16, 32, 32, 0, 1, 3, 99, -1)
 INTEGERS = frozenset(RANGES)
 BROKER, TOPIC, GROUP = 4, 2, 32
+SHARE_APIS = frozenset(
+    map(
+        int,
+        (
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ApiKey.SHARE_GROUP_DESCRIBE,
+            ApiKey.SHARE_FETCH,
+            ApiKey.SHARE_ACKNOWLEDGE,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ),
+    )
+)
 CONFIG_APIS = frozenset({int(ApiKey.ALTER_CONFIGS), int(ApiKey.INCREMENTAL_ALTER_CONFIGS)})
 DELETING = frozenset({int(ApiKey.DELETE_TOPICS), int(ApiKey.DELETE_RECORDS)})
 
@@ -214,6 +249,11 @@ def partition(turn: Turn, shape: Shape) -> int:
 
 def group(turn: Turn, shape: Shape) -> bytes:
     rng = turn.rng
+    if turn.key in SHARE_APIS and rng.random() < 0.8:
+        return rng.choice(SHARE_GROUPS).encode()
+    if turn.key == ApiKey.FIND_COORDINATOR and rng.random() < 0.2:
+        topic_id = uuid_to_text(rng.choice(turn.pools.topic_ids.all))
+        return f"{rng.choice(SHARE_GROUPS)}:{topic_id}:{rng.choice((0, 1, -1))}".encode()
     if rng.random() < 0.7:
         return turn.member.group.encode()
     return rng.choice((*GROUPS, "", "group with spaces")).encode()
@@ -222,6 +262,8 @@ def group(turn: Turn, shape: Shape) -> bytes:
 def member_id(turn: Turn, shape: Shape) -> bytes:
     rng = turn.rng
     dice = rng.random()
+    if turn.key in SHARE_APIS and dice < 0.9:
+        return b"share-%d" % rng.randrange(4)
     if dice < 0.6:
         return turn.member.member_id.encode()
     if dice < 0.8 and turn.key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
@@ -235,6 +277,8 @@ def instance(turn: Turn, shape: Shape) -> bytes | None:
 
 def generation(turn: Turn, shape: Shape) -> int:
     rng = turn.rng
+    if turn.key == ApiKey.SHARE_GROUP_HEARTBEAT and rng.random() < 0.7:
+        return rng.choice((0, 0, 0, 0, 1, 2, 3, -1))
     if turn.key == ApiKey.CONSUMER_GROUP_HEARTBEAT and rng.random() < 0.4:
         return rng.choice((0, 0, 0, -1, -2))
     return turn.member.epoch if rng.random() < 0.75 else rng.choice((-1, -2, 0, 1, 2, 2**31 - 1))
@@ -309,7 +353,7 @@ def resource_name(turn: Turn, shape: Shape) -> bytes:
     if turn.resource == BROKER:
         return rng.choice((b"", b"1", b"1", b"2", b"x"))
     if turn.resource == GROUP:
-        return rng.choice(GROUPS).encode()
+        return rng.choice((*GROUPS, *SHARE_GROUPS)).encode()
     names: tuple[str, ...] = (
         FIXED_TOPICS if turn.key in CONFIG_APIS else (*FIXED_TOPICS, *INTERNAL_TOPICS, "nobody", "")
     )
@@ -405,6 +449,18 @@ MAKERS: dict[str, Maker] = {
     "replica_epoch": of(-1),
     "max_wait_ms": of(0, 0, 0, 1, 50, 500, -1),
     "timeout_ms": of(0, 1, 100, 1000, 1000, 5000, -1),
+    "share_session_epoch": of(0, 0, 0, 1, 1, 2, 3, -1, 2**31 - 1),
+    "max_records": of(0, 1, 10, 500, 500, 2**31 - 1, -1),
+    "batch_size": of(0, 1, 10, 500, 2**31 - 1, -1),
+    "share_acquire_mode": of(0, 0, 0, 1, 1, 2, -1),
+    "acknowledge_types": of(0, 1, 1, 2, 2, 3, 4, 5, -1),
+    "first_offset": offset,
+    "last_offset": offset,
+    "start_offset": offset,
+    "state_epoch": of(-1, 0, 1, 1, 2, 2**31 - 1),
+    "delivery_state": of(0, 0, 1, 2, 2, 3, 4, 9),
+    "delivery_count": of(0, 1, 1, 2, 5, 32_767, -1),
+    "delivery_complete_count": of(-1, 0, 1, 10, 2**31 - 1),
     "min_bytes": of(0, 1, 1, 100, 2**31 - 1, -1),
     "max_bytes": of(0, 1, 1000, 1 << 20, 2**31 - 1, -1),
     "partition_max_bytes": of(0, 1, 1000, 1 << 20, 2**31 - 1, -1),
@@ -439,8 +495,8 @@ MAKERS: dict[str, Maker] = {
     "config_operation": of(0, 0, 0, 1, 2, 3, 4, -1),
     "states_filter": of("Stable", "Empty", "stable", "x"),
     "state_filters": of("Ongoing", "Empty", "x"),
-    "types_filter": of("classic", "consumer", "x"),
-    "feature": of("transaction.version", "group.version", "metadata.version", "x"),
+    "types_filter": of("classic", "consumer", "share", "x"),
+    "feature": of("transaction.version", "group.version", "share.version", "metadata.version", "x"),
     "max_version_level": of(0, 1, 2, 3, -1),
     "upgrade_type": of(1, 2, 3, 0, 4),
     "committed_offset": offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 from typing import Any
 
 from compat_tests.bench.brokers import Subject
@@ -40,6 +41,21 @@ def java_catch_up(context: Context, subject: Subject) -> dict[str, float]:
         _java_fill(context, subject, topic, MIXED, LARGE_BATCHES, 0, 2.0)
         with context.background("librdkafka", "stream", *_stream(context, subject, topic)):
             return _java_read(context, subject, topic, 2.0, 1)
+
+
+def java_share(context: Context, subject: Subject, members: int, *, singly: bool = False) -> dict[str, float]:
+    """So many of Java's share consumers, a log that lies in the page cache: records that are acknowledged. singly: each
+    record by itself, and the answer is waited for; else as polls bring them.
+    """
+    partitions = 1 if members == 1 else 6
+    topic = _filled(context, subject, "Java", partitions)
+    count = _count(context, MIXED, 0.003 if singly else 0.3)
+    group = f"share-{topic}-{token_hex(4)}"
+    words = (subject.clients, topic, count, members, group, "singly" if singly else "polls")
+    values: dict[str, Any] = {}
+    with charged(subject, values, "cpu_us", "total", 1e6):
+        values |= context.java.ask("share", *words, *subject.java)
+    return values
 
 
 def librdkafka_produce(context: Context, subject: Subject, part: float = 2.0) -> dict[str, float]:

@@ -22,6 +22,7 @@ public class Worker {
             "consume", Records::consume,
             "transactions", Loops::transactions,
             "commits", Loops::commits,
+            "share", Shares::share,
             "exchange", Exchange::run);
 
     public static void main(String[] arguments) throws Exception {
