@@ -19,6 +19,7 @@ from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import OURS
+from compat_tests.harness import dump_log
 from compat_tests.harness.checks import wait_until
 from compat_tests.harness.members_jvm import MembersJvm
 from compat_tests.harness.restartable import start_restartable
@@ -132,6 +133,21 @@ def test_of_one_broker(pytestconfig: pytest.Config, tmp_path: Path) -> None:
             judge(members, load)
     finally:
         broker.stop()
+    dumped(broker.data)
+
+
+def dumped(data: Path) -> None:
+    """DumpLogSegments knows every record, and says what Apache Kafka would read out of it."""
+    for topic, option, wanted in (
+        ("__share_group_state", "--share-group-state-decoder", ("deliveryState", "snapshotEpoch", '"groupId":"g"')),
+        ("__consumer_offsets", "--offsets-decoder", ("subscribedTopicNames", "initializedTopics", '"groupId":"g"')),
+    ):
+        logs = [path for path in sorted(data.glob(f"{topic}-*/*.log")) if path.stat().st_size]
+        assert logs
+        lines = dump_log.run(logs, "--deep-iteration", option, expect=0)
+        assert dump_log.wrong(lines) == []
+        text = "".join(lines).replace(" ", "")
+        assert [each for each in wanted if each not in text] == [], text[-2000:]
 
 
 def test_of_leaders_and_coordinators(warm_jvms: WarmJvms, tmp_path: Path) -> None:
