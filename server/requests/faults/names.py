@@ -94,6 +94,8 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
         "transactional_ids", "", "transaction_states", "transactional_id", "transactional_id"
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Listed("group_ids", "", "groups", "group_id", "group"),
+    ApiKey.SHARE_GROUP_DESCRIBE: Listed("group_ids", "", "groups", "group_id", "group"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Listed("groups", "group_id", "groups", "group_id", "group"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Read(frozenset(("topic",))),
 }
 
@@ -105,7 +107,14 @@ EACH_FROM: Final = {ApiKey.FIND_COORDINATOR: 4, ApiKey.DELETE_TOPICS: 6}
 """From this version on the request has its list as `SHAPES` says; before, FindCoordinator is a whole, and DeleteTopics
 lists names.
 """
-OWN_APIS: Final = BETWEEN_BROKERS | {ApiKey.WRITE_TXN_MARKERS}
+OWN_APIS: Final = BETWEEN_BROKERS | {
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+}
 """What brokers ask each other: only for faults that name them."""
 
 
