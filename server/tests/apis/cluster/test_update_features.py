@@ -50,7 +50,11 @@ async def update(
 
 async def test_a_broker_alone_has_the_newest_levels(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
-        assert await levels(client) == ({GV: (0, 1), SV: (0, 1), TV: (0, 2), MV: (21, 21)}, {GV: 1, SV: 1, TV: 2, MV: 21}, 0)
+        assert await levels(client) == (
+            {GV: (0, 1), SV: (0, 1), TV: (0, 2), MV: (21, 21)},
+            {GV: 1, SV: 1, TV: 2, MV: 21},
+            0,
+        )
         # Older clients cannot read a lowest level of 0.
         assert await levels(client, 3) == ({MV: (21, 21)}, {GV: 1, SV: 1, TV: 2, MV: 21}, 0)
         plain = await client.ask(ApiVersionsRequest(), 2)
@@ -126,7 +130,7 @@ async def test_the_level_of_metadata_is_that_of_the_protocol_between_brokers(aut
         supported, finalised, _ = await levels(client)
         assert (supported[MV], finalised[MV]) == ((14, 14), 14)
         assert (await update(client, (MV, 14), (TV, 1), down=True)).error_code == E.NONE
-        assert (await levels(client))[1:] == ({GV: 1, TV: 1, MV: 14}, 1)
+        assert (await levels(client))[1:] == ({GV: 1, SV: 1, TV: 1, MV: 14}, 1)
         node = await broker._store_session.get(features.NODE)
         assert node is not None
         assert MV not in node.data.decode()
