@@ -28,11 +28,12 @@ own topics, as in Kafka Streams' own assignor. Sources: KIP-1071; `InternalTopic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from barnabas.coordinator.group.streams.topology import Topology
+from barnabas.coordinator.group.streams.java_order import hash_order, text_order
+from barnabas.coordinator.group.streams.topology import Subtopology, TopicInfo, Topology, invalid
 
 
 class Status(IntEnum):
@@ -100,4 +101,156 @@ def configure(topology: Topology, partitions: Mapping[str, int]) -> ConfiguredTo
     """See the module. partitions: how many each topic has that is there, `topology.required_topics` at least. Raises
     KafkaError STREAMS_INVALID_TOPOLOGY if no topics could make it right. The topology has passed `check_topology`.
     """
-    raise NotImplementedError
+    subtopologies = topology.subtopologies
+    missing = sorted(
+        {topic for each in subtopologies.values() for topic in each.source_topics if topic not in partitions},
+        key=text_order,
+    )
+    if missing:
+        detail = f"Source topics that do not exist: {_some(missing)}."
+        return _stopped(topology, Problem(Status.MISSING_SOURCE_TOPICS, detail))
+    in_order = [subtopologies[subtopology_id] for subtopology_id in hash_order(subtopologies)]
+    decided = _repartition_counts(in_order, partitions)
+    try:
+        for subtopology in in_order:
+            for group in subtopology.copartition_groups:
+                decided.update(_copartitioned(subtopology.copartitioned(group), in_order, partitions, decided))
+        configured = {
+            subtopology_id: _configured(subtopologies[subtopology_id], partitions, decided)
+            for subtopology_id in sorted(subtopologies, key=text_order)
+        }
+        wanted = _wanted(configured, partitions)
+    except _IncorrectlyPartitioned as conflict:
+        return _stopped(topology, Problem(Status.INCORRECTLY_PARTITIONED_TOPICS, str(conflict)))
+    problem = None
+    if wanted:
+        detail = f"Internal topics that do not exist: {_some(sorted(wanted, key=text_order))}."
+        problem = Problem(Status.MISSING_INTERNAL_TOPICS, detail)
+    return ConfiguredTopology(topology.epoch, configured, wanted, problem)
+
+
+class _IncorrectlyPartitioned(Exception):
+    """Topics of the cluster, or counts fixed by the client, do not go together; the text says which."""
+
+
+def _repartition_counts(subtopologies: Sequence[Subtopology], partitions: Mapping[str, int]) -> dict[str, int]:
+    """Step 2."""
+    decided = {
+        topic.name: topic.partitions
+        for subtopology in subtopologies
+        for topic in subtopology.repartition_source_topics
+        if topic.partitions
+    }
+    waits = progress = True
+    while waits:
+        if not progress:
+            raise invalid("The partitions of repartition topics cannot be found out; the topology may have a loop.")
+        waits = progress = False
+        for subtopology in subtopologies:
+            for sink in subtopology.repartition_sink_topics:
+                if sink in decided:
+                    continue
+                known = [partitions[topic] for topic in subtopology.source_topics]
+                known += [decided[read.name] for read in subtopology.repartition_source_topics if read.name in decided]
+                if known:
+                    decided[sink] = max(known)
+                    progress = True
+                else:
+                    waits = True
+    for subtopology in subtopologies:
+        for topic in subtopology.repartition_source_topics:
+            if topic.name not in decided:
+                raise invalid(f"The repartition topic {topic.name} is read, and no subtopology writes it.")
+    return decided
+
+
+def _copartitioned(
+    topics: Collection[str],
+    subtopologies: Iterable[Subtopology],
+    partitions: Mapping[str, int],
+    decided: Mapping[str, int],
+) -> dict[str, int]:
+    """Step 3: the counts of the repartition topics of one group. Raises _IncorrectlyPartitioned."""
+    fixed: set[str] = set()
+    repartition: set[str] = set()
+    for subtopology in subtopologies:
+        for topic in subtopology.repartition_source_topics:
+            if topic.name in topics:
+                repartition.add(topic.name)
+                if topic.partitions:
+                    fixed.add(topic.name)
+    counts = {topic: _count(topic, partitions, decided) for topic in sorted(topics, key=text_order)}
+    leading = {topic: count for topic, count in counts.items() if topic not in repartition}
+    if not leading:
+        leading = {topic: count for topic, count in counts.items() if topic in fixed} or counts
+        if not fixed:
+            return dict.fromkeys(repartition, max(counts.values(), default=0))
+    if len(set(leading.values())) > 1:
+        raise _IncorrectlyPartitioned(f"Topics that must have equally many partitions: {_with_counts(leading)}.")
+    count = next(iter(leading.values()))
+    for name in sorted(fixed, key=text_order):
+        if counts[name] != count:
+            raise _IncorrectlyPartitioned(
+                f"The repartition topic {name} has {counts[name]} partitions; the source topics have {count}."
+            )
+    return dict.fromkeys(repartition, count)
+
+
+def _configured(
+    subtopology: Subtopology, partitions: Mapping[str, int], decided: Mapping[str, int]
+) -> ConfiguredSubtopology:
+    """Step 4."""
+    counts = [_count(topic, partitions, decided) for topic in subtopology.inputs]
+    if not counts:
+        raise invalid(f"Subtopology {subtopology.subtopology_id} reads no topic.")
+    tasks = max(counts)
+    return ConfiguredSubtopology(
+        tasks,
+        subtopology.is_stateful,
+        subtopology.source_topics,
+        subtopology.repartition_sink_topics,
+        tuple(_internal(topic, decided[topic.name]) for topic in subtopology.repartition_source_topics),
+        tuple(_internal(topic, tasks) for topic in subtopology.state_changelog_topics),
+    )
+
+
+def _wanted(
+    subtopologies: Mapping[str, ConfiguredSubtopology], partitions: Mapping[str, int]
+) -> dict[str, InternalTopic]:
+    """Steps 5 and 6. Raises _IncorrectlyPartitioned."""
+    wanted = {
+        topic.name: topic
+        for subtopology in subtopologies.values()
+        for topic in subtopology.repartition_source_topics + subtopology.state_changelog_topics
+    }
+    for name in sorted(wanted, key=text_order):
+        if name in partitions:
+            topic = wanted.pop(name)
+            if topic.partitions != partitions[name]:
+                raise _IncorrectlyPartitioned(
+                    f"The topic {name} exists with {partitions[name]} partitions, and is to have {topic.partitions}."
+                )
+    return wanted
+
+
+def _internal(topic: TopicInfo, count: int) -> InternalTopic:
+    return InternalTopic(topic.name, topic.partitions or count, topic.replication_factor, topic.configs)
+
+
+def _count(topic: str, partitions: Mapping[str, int], decided: Mapping[str, int]) -> int:
+    """What a topic has, or is to have."""
+    return partitions[topic] if topic in partitions else decided[topic]
+
+
+def _stopped(topology: Topology, problem: Problem) -> ConfiguredTopology:
+    return ConfiguredTopology(topology.epoch, None, {}, problem)
+
+
+def _some(topics: Sequence[str]) -> str:
+    """Three of them, and how many more."""
+    named = ", ".join(topics[:3])
+    return named if len(topics) <= 3 else f"{named} and {len(topics) - 3} more"
+
+
+def _with_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{topic} ({count})" for topic, count in counts.items())
