@@ -234,6 +234,7 @@ def _wanted(
 
 
 def _internal(topic: TopicInfo, count: int) -> InternalTopic:
+    # One that the client fixed may exist with another count, which a copartition group takes over.
     return InternalTopic(topic.name, topic.partitions or count, topic.replication_factor, topic.configs)
 
 

@@ -177,10 +177,7 @@ class _Group:
         for task in tasks:
             process = pop(by_load)
             member = process.least_loaded()
-            self._count(member, task)
-            member.active.append(task)
-            self.quota_active.reached(member.load)
-            self.quota.reached(member.load)
+            self._give_active(member, task)
             process.put_back(member)
             push(by_load, process)
 
@@ -231,7 +228,6 @@ class _Group:
         return by_load
 
     def _give_active(self, member: _Member, task: Task) -> None:
-        member.process.by_load = None
         self._count(member, task)
         member.active.append(task)
         self.quota_active.reached(member.load)

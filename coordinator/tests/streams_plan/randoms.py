@@ -24,7 +24,11 @@ def random_id(rng: Random) -> str:
 
 def random_jobs(rng: Random, most: int = 12) -> dict[str, Job]:
     """Numbered as Kafka Streams does."""
-    return {str(at): Job(rng.randint(1, most), rng.random() < 0.6) for at in range(rng.randint(1, 5))}
+    jobs = {str(at): Job(rng.randint(1, most), rng.random() < 0.6) for at in range(rng.randint(1, 5))}
+    if rng.random() < 0.3:
+        # So few standbys that the two quotas are the same.
+        return {key: Job(1 if job.is_stateful else job.tasks, job.is_stateful) for key, job in jobs.items()}
+    return jobs
 
 
 def random_tasks(rng: Random, jobs: dict[str, Job], density: float) -> dict[str, frozenset[int]]:
@@ -50,7 +54,8 @@ def random_topology(rng: Random) -> tuple[Topology, dict[str, int]]:
     sources = [f"in{number}" for number in range(rng.randint(1, 5))]
     repartition = [f"r{number}" for number in range(rng.randint(0, 8))]
     usual = rng.choice((1, 3, 4))
-    partitions = {topic: usual if rng.random() < 0.7 else rng.randint(1, 8) for topic in sources}
+    is_mixed = rng.random() < 0.3
+    partitions = {topic: usual if not is_mixed and rng.random() < 0.7 else rng.randint(1, 8) for topic in sources}
     if rng.random() < 0.05:
         del partitions[rng.choice(sources)]
     ids = [str(number) for number in range(rng.randint(1, 12))]
@@ -59,7 +64,7 @@ def random_topology(rng: Random) -> tuple[Topology, dict[str, int]]:
     writers: dict[str, list[str]] = {subtopology_id: [] for subtopology_id in ids}
     for topic in repartition:
         earlier = ids[: ids.index(readers[topic])] or ids
-        for _ in range(1 if rng.random() < 0.9 else rng.choice((0, 2))):
+        for _ in range(rng.choice((1, 1, 2, 3)) if is_mixed else 1 if rng.random() < 0.9 else rng.choice((0, 2))):
             writers[rng.choice(earlier if rng.random() < 0.95 else ids)].append(topic)
     some_are_fixed = rng.random() < 0.3
     found: dict[str, Subtopology] = {}
@@ -78,7 +83,7 @@ def random_topology(rng: Random) -> tuple[Topology, dict[str, int]]:
             for number in range(rng.choice((0, 1, 2)))
         ]
         groups = []
-        for _ in range(rng.choice((0, 1, 1, 2))):
+        for _ in range(0 if is_mixed else rng.choice((0, 1, 1, 2))):
             picked = rng.sample(range(len(own)), rng.randint(0, len(own)))
             also = rng.sample(range(len(reads)), rng.randint(0, len(reads)))
             groups.append(CopartitionGroup(tuple(picked), (), tuple(also)))

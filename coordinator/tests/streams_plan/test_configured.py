@@ -212,6 +212,13 @@ def test_repartition_topics_of_a_group_that_are_there_are_kept() -> None:
     assert run({"in": 3, "r": 7, "s": 7}, writers("r", "s"), both).is_ready
 
 
+def test_a_fixed_repartition_topic_that_is_there_must_have_its_count() -> None:
+    alone = Subtopology("0", **reads(TopicInfo("r", 5), group=True))
+    status, detail = problem(run({"in": 3, "r": 6}, writers("r"), alone))
+    assert status is Status.INCORRECTLY_PARTITIONED_TOPICS
+    assert "r exists with 6" in detail
+
+
 def test_few_of_many_missing_topics_are_named() -> None:
     logs = tuple(TopicInfo(f"c{number}") for number in range(9))
     status, detail = problem(run({"in": 1}, Subtopology("0", ("in",), state_changelog_topics=logs)))
