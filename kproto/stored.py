@@ -2,9 +2,9 @@
 consumer protocol.
 
 Each is an int16 version and a body. In the keys of `__consumer_offsets` that number says which kind of record it is
-(OffsetCommitKey 0 and 1, GroupMetadataKey 2, KIP-848 from 3 on, share groups 10 to 15), and so it is in
-`__share_group_state`: it is the "version" of those classes. Classes are made on first use as in
-`barnabas.kproto.messages`. Not here: keys of streams groups (17, 19-23), whose records pass through unread.
+(OffsetCommitKey 0 and 1, GroupMetadataKey 2, KIP-848 from 3 on, share groups 10 to 15, streams groups 17 and 19 to 23),
+and so it is in `__share_group_state`: it is the "version" of those classes. Classes are made on first use as in
+`barnabas.kproto.messages`.
 """
 
 import re
