@@ -3,6 +3,7 @@ committed offsets. The face is `coordinator`; `shard.GroupShard` is the whole ma
 
 Not obvious:
 
+- Groups with epochs, of whatever kind, have their members, targets, records' frame and timers from `epochs`.
 - A group changes its kind in `GroupStore.replay`: the batch's tombstones end the one, its records begin the other,
   `Offsets` go along. What a downgraded group's members wait for lives in `GroupContext.next_classic` until the record
   is replayed.

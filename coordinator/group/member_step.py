@@ -16,19 +16,11 @@ from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
 from barnabas.coordinator.group.classic.states import Why
-from barnabas.coordinator.group.modern_state import LAST_EPOCH, ModernMember, ModernState, removal
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetMember
+from barnabas.coordinator.group.epochs.state import removal
+from barnabas.coordinator.group.modern_state import ModernMember, ModernState
 from barnabas.coordinator.group.reconcile import MemberState, Target, reconcile
-from barnabas.coordinator.group.stored_modern import (
-    GroupEpoch,
-    Member,
-    MemberMetadata,
-    MemberStanding,
-    ModernRecord,
-    OldTopicMetadata,
-    Pattern,
-    TargetEpoch,
-    TargetMember,
-)
+from barnabas.coordinator.group.stored_modern import MemberMetadata, ModernRecord, OldTopicMetadata, Pattern
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Now
 from barnabas.kproto import ErrorCode, KafkaError
@@ -139,21 +131,17 @@ class MemberStep:
     def raise_epoch(self, must_rise: bool) -> None:
         """The group's next epoch, if the member changed something (`must_rise`) or the topics look different."""
         group = self.group
-        if not must_rise and not group.must_look_at_topics:
+        if not must_rise and not group.looks.is_due(group.epoch):
             return
         metadata_hash = group.context.metadata_hash(self._subscribed())
         if must_rise or metadata_hash != group.metadata_hash:
-            if self.epoch >= LAST_EPOCH:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, "The group's epoch cannot rise any more: use another group."
-                )
-            self.epoch += 1
+            self.epoch = group.raised_epoch()
             self.records.append(GroupEpoch(group.group_id, self.epoch, metadata_hash))
             is_new = self.before.standing.epoch <= 0
             why = (Why.JOINED if is_new else Why.SUBSCRIPTION) if must_rise else Why.TOPICS
             group.rebalances[why] += 1
             log.info("group %r: epoch %d", group.group_id, self.epoch)
-        group.looked_at_topics(self.epoch)
+        group.looks.done(self.epoch)
         if group.has_old_metadata:
             self.records.append(OldTopicMetadata(group.group_id, False))
 
@@ -180,10 +168,7 @@ class MemberStep:
         if replaced is not None and replaced.member_id != self.after.member_id:
             del members[replaced.member_id]
         assigned = self._assign(members)
-        for member_id, partitions in assigned.items():
-            if partitions != group.target.get(member_id):
-                self.records.append(TargetMember(group.group_id, member_id, partitions))
-        self.records.append(TargetEpoch(group.group_id, self.epoch, now.wall_ms))
+        self.records.extend(group.target_records(self.epoch, assigned, now))
         log.info("group %r: target of epoch %d for %d members", group.group_id, self.epoch, len(members))
         return Target(self.epoch, assigned[self.after.member_id])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import write_error
@@ -24,6 +24,8 @@ from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
+from barnabas.coordinator.group.epochs.records import AWAY, LEFT, GroupEpoch, MemberStanding
+from barnabas.coordinator.group.epochs.state import removal
 from barnabas.coordinator.group.member_step import (
     InvalidPattern,
     MemberStep,
@@ -31,11 +33,9 @@ from barnabas.coordinator.group.member_step import (
     ResolvePatterns,
     replace_static,
 )
-from barnabas.coordinator.group.modern_state import AWAY, LEFT, MEMBER_DUES, ModernMember, ModernState, removal
+from barnabas.coordinator.group.modern_state import MEMBER_DUES, ModernMember, ModernState
 from barnabas.coordinator.group.reconcile import MemberState
 from barnabas.coordinator.group.stored_modern import (
-    GroupEpoch,
-    MemberStanding,
     ModernRecord,
     Pattern,
     Resolved,
@@ -47,8 +47,6 @@ from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 log = logging.getLogger("barnabas.groups")
-
-_RETRY_S: Final = 1.0
 
 Owned = Mapping[TopicId, Collection[int]]
 
@@ -79,12 +77,7 @@ class ModernGroup(ModernState):
             return
         if due is Due.REVOKE and member.standing.state is not MemberState.UNREVOKED:
             return
-
-        def again(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
-            if not appended and member_id in self.members:
-                self.context.deadlines.set((self.group_id, due, member_id), then.seconds + _RETRY_S)
-
-        out.if_failed(again)
+        self.again_if_failed(due, member_id, out)
         log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
         self.fence([member], now, out, Why.TIMED_OUT)
 
@@ -299,7 +292,7 @@ class ModernGroup(ModernState):
         if must_rise or metadata_hash != self.metadata_hash:
             out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
             self.rebalances[Why.TOPICS] += 1
-            self.looked_at_topics(self.next_epoch)
+            self.looks.done(self.next_epoch)
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -367,12 +360,6 @@ class ModernGroup(ModernState):
         is_armed = (self.group_id, Due.REVOKE, member.member_id) in self.context.deadlines
         if not is_armed or present is None or present.standing != member.standing:
             self.arm(Due.REVOKE, member.member_id, member.metadata.rebalance_timeout_ms, now)
-
-    def arm(self, due: Due, member_id: str, timeout_ms: int, now: Now) -> None:
-        self.context.deadlines.set((self.group_id, due, member_id), now.seconds + timeout_ms / 1000)
-
-    def disarm(self, due: Due, member_id: str) -> None:
-        self.context.deadlines.cancel((self.group_id, due, member_id))
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig) -> None:

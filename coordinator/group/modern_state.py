@@ -1,17 +1,16 @@
 """A next-generation consumer group (KIP-848) as the log has it: hard state, changed by `apply` alone, and what follows
 from it.
 
-Three epochs: the *group's* rises with each change of members, subscriptions or topics; the *target's* is the group
-epoch that the assignor has worked for; a *member's* is the target it has got to. Partitions are at (topic id, number).
-
-Times are milliseconds since the epoch. Source: `ConsumerGroup`, `ModernGroup` of Apache Kafka 4.3.
+Epochs, members and targets are those of `barnabas.coordinator.group.epochs`; here is what else such a group has, and
+what is counted. Partitions are at (topic id, number). Times are milliseconds since the epoch. Source: `ConsumerGroup`,
+`ModernGroup` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -19,33 +18,21 @@ from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.states import Rebalances
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
+from barnabas.coordinator.group.epochs.records import FIRST_EPOCH, LEFT, GroupEpoch
+from barnabas.coordinator.group.epochs.state import EpochState
 from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
-    GroupEpoch,
-    Member,
     MemberMetadata,
-    MemberStanding,
     ModernRecord,
     OldTopicMetadata,
     Pattern,
     Resolved,
-    TargetEpoch,
-    TargetMember,
 )
-from barnabas.coordinator.group.topics import TopicLooks
 
 log = logging.getLogger("barnabas.groups")
 
-FIRST_EPOCH: Final = 1
-"""The epoch of a group, and of its target, before they are written: no member has anything."""
-LAST_EPOCH: Final = 2**31 - 1
-"""No group lives to see it, but a log may say so."""
-LEFT: Final = -1
-"""Epoch of a member that is gone."""
-AWAY: Final = -2
-"""Epoch of a static member that left and means to come back."""
 NOTHING_KNOWN: Final = MemberMetadata(None, None, "", "", frozenset(), "", -1, None)
 NOWHERE: Final = Standing(0, -1, MemberState.STABLE, {}, {})
 MEMBER_DUES: Final = (Due.HEARTBEAT, Due.REVOKE, Due.REJOIN, Due.RESYNC)
@@ -87,23 +74,17 @@ class ModernMember(NamedTuple):
         return self.standing.state is MemberState.STABLE and self.standing.epoch == target_epoch
 
 
-class ModernState:
+class ModernState(EpochState[ModernMember, Mapping[TopicId, frozenset[int]]]):
     """See the module. The public attributes are hard; those with an underscore are made of them. Soft, beside what says
     so: `rebalances`, how many began here, and why.
     """
 
     kind = "consumer"
+    dues = MEMBER_DUES
 
     def __init__(self, group_id: str, context: GroupContext, offsets: Offsets | None = None) -> None:
-        self.group_id = group_id
-        self.context = context
+        super().__init__(group_id, context)
         self.offsets = Offsets() if offsets is None else offsets
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.members: dict[str, ModernMember] = {}
-        self.target_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
-        self.target: dict[str, Mapping[TopicId, frozenset[int]]] = {}
         self.patterns: dict[str, Resolved] = {}
         self.has_old_metadata = False
         self._static: dict[str, str] = {}
@@ -112,39 +93,11 @@ class ModernState:
         # Soft.
         self.rebalances: Rebalances = Counter()
         self.seen_topics = -1
-        self._looks = TopicLooks()
-
-    def __repr__(self) -> str:
-        return f"<{self.group_id!r} {self.state.value}, epoch {self.epoch}, {len(self.members)} members>"
 
     # -- replay -----------------------------------------------------------------------------------
 
-    def apply(self, record: ModernRecord) -> None:
-        """A record of this group was read from the log or has just been appended."""
-        if isinstance(record, MemberStanding):
-            member = self.members.get(record.member_id)
-            if record.standing is not None:
-                self._put((member or ModernMember(record.member_id))._replace(standing=record.standing))
-            elif member is not None:
-                self._put(member._replace(standing=Standing(LEFT, LEFT, member.standing.state, {}, {})))
-        elif isinstance(record, Member):
-            if record.metadata is not None:
-                member = self.members.get(record.member_id) or ModernMember(record.member_id)
-                self._put(member._replace(metadata=record.metadata))
-            else:
-                self._remove(record.member_id)
-        elif isinstance(record, TargetMember):
-            if record.partitions is not None:
-                self.target[record.member_id] = record.partitions
-            else:
-                self.target.pop(record.member_id, None)
-        elif isinstance(record, GroupEpoch):
-            self.epoch = FIRST_EPOCH if record.epoch is None else record.epoch
-            self.metadata_hash = record.metadata_hash
-        elif isinstance(record, TargetEpoch):
-            self.target_epoch = -1 if record.epoch is None else record.epoch
-            self.assigned_at_ms = record.assigned_at_ms
-        elif isinstance(record, Pattern):
+    def _apply_own(self, record: Pattern | OldTopicMetadata) -> None:
+        if isinstance(record, Pattern):
             before = self.patterns.pop(record.pattern, None)
             if before is not None:
                 self.counts.forget_topics(before.topics)
@@ -155,27 +108,24 @@ class ModernState:
             assert isinstance(record, OldTopicMetadata)
             self.has_old_metadata = record.is_there
 
-    def _put(self, member: ModernMember) -> None:
-        before = self.members.get(member.member_id)
-        self.members[member.member_id] = member
-        if before is not None:
-            self.counts.forget(before.metadata)
-            self._release(before.standing)
+    def new_member(self, member_id: str) -> ModernMember:
+        return ModernMember(member_id)
+
+    def _gone(self, member: ModernMember) -> Standing:
+        return Standing(LEFT, LEFT, member.standing.state, {}, {})
+
+    def _count(self, member: ModernMember) -> None:
         self.counts.add(member.metadata)
         for held in (member.standing.assigned, member.standing.revoking):
             self._take(held, member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
 
-    def _remove(self, member_id: str) -> None:
-        for due in MEMBER_DUES:
-            self.context.deadlines.cancel((self.group_id, due, member_id))
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self.counts.forget(member.metadata)
-            self._release(member.standing)
-            if member.instance_id is not None and self._static.get(member.instance_id) == member_id:
-                del self._static[member.instance_id]
+    def _uncount(self, member: ModernMember) -> None:
+        self.counts.forget(member.metadata)
+        self._release(member.standing)
+        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
+            del self._static[member.instance_id]
 
     def _take(self, held: Held, member: ModernMember) -> None:
         epoch = member.standing.epoch
@@ -219,19 +169,10 @@ class ModernState:
         return self.state.value
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def next_epoch(self) -> int:
-        """The next epoch, where that must not fail."""
-        return min(self.epoch + 1, LAST_EPOCH)
-
-    @property
     def is_void(self) -> bool:
         """Nothing would be lost if the group were forgotten."""
         return not (self.members or self.target or self.patterns or self.offsets or self.has_old_metadata) and (
-            self.epoch == FIRST_EPOCH and self.target_epoch <= FIRST_EPOCH
+            self.epoch == FIRST_EPOCH and self.target_epoch == FIRST_EPOCH
         )
 
     @property
@@ -284,43 +225,10 @@ class ModernState:
                 return held[topic][partition]
         return None
 
-    # -- topics -----------------------------------------------------------------------------------
-
-    @property
-    def must_look_at_topics(self) -> bool:
-        """Whether a subscribed topic may look different."""
-        return self._looks.is_due(self.epoch)
-
-    def looked_at_topics(self, epoch: int) -> None:
-        """The topics as they are now led to this epoch of the group."""
-        self._looks.done(epoch)
-
-    def topics_changed(self, names: Collection[str]) -> None:
-        """Topics came, went or look different."""
-        self._looks.changed(names, self.subscribed)
-
     # -- the end ----------------------------------------------------------------------------------
 
-    def tombstones(self, renamed: Mapping[str, str] | None = None) -> Iterator[ModernRecord]:
-        """Records that remove the group. `renamed`: members whose record stands under another id by then."""
-        ids = [(renamed or {}).get(member_id, member_id) for member_id in self.members]
-        for member_id in ids:
-            yield MemberStanding(self.group_id, member_id, None)
-        for member_id in ids:
-            yield TargetMember(self.group_id, member_id, None)
-        yield TargetEpoch(self.group_id, None)
-        for member_id in ids:
-            yield Member(self.group_id, member_id, None)
+    def _own_tombstones(self) -> Iterator[ModernRecord]:
         for pattern in self.patterns:
             yield Pattern(self.group_id, pattern, None)
         yield OldTopicMetadata(self.group_id, False)
         yield GroupEpoch(self.group_id, None)
-
-
-def removal(group_id: str, member_id: str) -> Iterable[ModernRecord]:
-    """Records that remove a member."""
-    return (
-        MemberStanding(group_id, member_id, None),
-        TargetMember(group_id, member_id, None),
-        Member(group_id, member_id, None),
-    )

@@ -25,8 +25,9 @@ from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines
+from barnabas.coordinator.group.epochs.records import GroupEpoch, is_tombstone
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.stored_modern import GroupEpoch, ModernRecord, is_tombstone, parse_modern
+from barnabas.coordinator.group.stored_modern import ModernRecord, parse_modern
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
 from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse

@@ -1,6 +1,6 @@
 """Records of next-generation consumer groups (KIP-848) in `__consumer_offsets` ↔ values.
 
-A key starts with an int16, the type of the record; all values are of version 0. A null value is a tombstone.
+Their frame, and what they share with other kinds of groups, is in `barnabas.coordinator.group.epochs.records`.
 
 - 3, `group` → the group's epoch, and a hash of what its topics look like (KIP-1101).
 - 5, `group, member` → the member's metadata.
@@ -19,14 +19,23 @@ Topic ids are 16 bytes, times milliseconds since the epoch. Source: the `Consume
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.epochs.records import (
+    Bytes,
+    GroupEpoch,
+    Member,
+    MemberStanding,
+    TargetEpoch,
+    TargetMember,
+    framed,
+    read,
+)
 from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
 from barnabas.coordinator.machine import Record
-from barnabas.kproto import DecodeError, Message
+from barnabas.kproto import Message
 from barnabas.kproto.stored import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -42,10 +51,8 @@ from barnabas.kproto.stored import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
     decode_versioned,
-    encode_versioned,
 )
 
-_INT16 = Struct(">h")
 _GROUP, _LOOKS, _MEMBER, _TARGET, _TARGET_MEMBER, _STANDING, _PATTERN = 3, 4, 5, 6, 7, 8, 16
 
 
@@ -68,46 +75,6 @@ class MemberMetadata(NamedTuple):
     rebalance_timeout_ms: int
     assignor: str | None
     classic: ClassicClient | None = None
-
-
-class GroupEpoch(NamedTuple):
-    """`epoch` None: the group was removed."""
-
-    group_id: str
-    epoch: int | None
-    metadata_hash: int = 0
-
-
-class Member(NamedTuple):
-    """`metadata` None: the member is gone."""
-
-    group_id: str
-    member_id: str
-    metadata: MemberMetadata | None
-
-
-class TargetEpoch(NamedTuple):
-    """`epoch` None: the group was removed. `assigned_at_ms` 0: a release before 4.3 wrote it."""
-
-    group_id: str
-    epoch: int | None
-    assigned_at_ms: int = 0
-
-
-class TargetMember(NamedTuple):
-    """`partitions` None: the member is gone."""
-
-    group_id: str
-    member_id: str
-    partitions: Mapping[TopicId, frozenset[int]] | None
-
-
-class MemberStanding(NamedTuple):
-    """`standing` None: the member is gone."""
-
-    group_id: str
-    member_id: str
-    standing: Standing | None
 
 
 class Resolved(NamedTuple):
@@ -133,21 +100,17 @@ class OldTopicMetadata(NamedTuple):
     is_there: bool
 
 
-ModernRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | Pattern | OldTopicMetadata
-
-
-def is_tombstone(record: ModernRecord) -> bool:
-    if isinstance(record, GroupEpoch | TargetEpoch):
-        return record.epoch is None
-    return record[-1] is None or record[-1] is False
+ModernMemberRecord = Member[MemberMetadata]
+ModernTarget = TargetMember[Mapping[TopicId, frozenset[int]]]
+ModernStanding = MemberStanding[Standing]
+ModernRecord = (
+    GroupEpoch | ModernMemberRecord | TargetEpoch | ModernTarget | ModernStanding | Pattern | OldTopicMetadata
+)
 
 
 def modern_record(what: ModernRecord) -> Record:
     """The record that says it."""
-    key, value = _messages(what)
-    return Record(
-        encode_versioned(key, key.__description__.versions[0]), None if value is None else encode_versioned(value, 0)
-    )
+    return framed(*_messages(what))
 
 
 def _messages(what: ModernRecord) -> tuple[Message, Message | None]:
@@ -176,13 +139,13 @@ def _messages(what: ModernRecord) -> tuple[Message, Message | None]:
         value = what.metadata and _metadata_value(what.metadata)
         return ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value
     if isinstance(what, TargetMember):
-        if what.partitions is not None:
+        if what.part is not None:
             value = ConsumerGroupTargetAssignmentMemberValue(
                 topic_partitions=[
                     ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
                         topic_id=topic, partitions=sorted(partitions)
                     )
-                    for topic, partitions in what.partitions.items()
+                    for topic, partitions in what.part.items()
                 ]
             )
         return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
@@ -235,13 +198,7 @@ def parse_modern(key: bytes | memoryview, value: bytes | memoryview | None) -> M
     """The meaning of one record; None if it is of another kind. Raises `barnabas.kproto.DecodeError` on what cannot be
     read.
     """
-    if len(key) < 2:
-        raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
-    reader = _READERS.get(_INT16.unpack_from(key)[0])
-    return None if reader is None else reader(key, value)
-
-
-Bytes = bytes | memoryview
+    return read(_READERS, key, value)
 
 
 def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
@@ -252,7 +209,7 @@ def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
     return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
 
 
-def _member(key: Bytes, value: Bytes | None) -> Member:
+def _member(key: Bytes, value: Bytes | None) -> ModernMemberRecord:
     of = decode_versioned(ConsumerGroupMemberMetadataKey, key)[1]
     if value is None:
         return Member(of.group_id, of.member_id, None)
@@ -285,7 +242,7 @@ def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
     return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
 
 
-def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
+def _target_member(key: Bytes, value: Bytes | None) -> ModernTarget:
     of = decode_versioned(ConsumerGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
@@ -294,7 +251,7 @@ def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
     return TargetMember(of.group_id, of.member_id, partitions)
 
 
-def _standing(key: Bytes, value: Bytes | None) -> MemberStanding:
+def _standing(key: Bytes, value: Bytes | None) -> ModernStanding:
     of = decode_versioned(ConsumerGroupCurrentMemberAssignmentKey, key)[1]
     if value is None:
         return MemberStanding(of.group_id, of.member_id, None)

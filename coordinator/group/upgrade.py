@@ -20,17 +20,13 @@ from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.members import Member as ClassicMember
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.reconcile import MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
-    GroupEpoch,
-    Member,
     MemberMetadata,
-    MemberStanding,
     ModernRecord,
-    TargetEpoch,
-    TargetMember,
     modern_record,
 )
 from barnabas.coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription

@@ -14,19 +14,15 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.group.reconcile import MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
-    GroupEpoch,
-    Member,
     MemberMetadata,
-    MemberStanding,
     ModernRecord,
     OldTopicMetadata,
     Pattern,
     Resolved,
-    TargetEpoch,
-    TargetMember,
     modern_record,
 )
 from barnabas.coordinator.machine import Record

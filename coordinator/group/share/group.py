@@ -20,18 +20,18 @@ from typing import Any, Final
 from barnabas.coordinator.group.answers import write_error
 from barnabas.coordinator.group.config import GroupSettings
 from barnabas.coordinator.group.deadlines import Due
-from barnabas.coordinator.group.modern_state import LAST_EPOCH, LEFT
+from barnabas.coordinator.group.epochs.records import LEFT, GroupEpoch, Member, MemberStanding
+from barnabas.coordinator.group.epochs.state import removal
 from barnabas.coordinator.group.share.assignor import assign_simple
 from barnabas.coordinator.group.share.config import ShareGroupConfig
-from barnabas.coordinator.group.share.state import ShareMember, ShareState, removal
+from barnabas.coordinator.group.share.state import ShareMember, ShareState
 from barnabas.coordinator.group.share.stored import (
-    MemberStanding,
     Partitions,
     ShareRecord,
     ShareStanding,
     share_record,
 )
-from barnabas.coordinator.group.stored_modern import GroupEpoch, Member, MemberMetadata, TargetEpoch, TargetMember
+from barnabas.coordinator.group.stored_modern import MemberMetadata
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, KafkaError
@@ -39,7 +39,6 @@ from barnabas.kproto.messages import ShareGroupHeartbeatRequest, ShareGroupHeart
 
 log = logging.getLogger("barnabas.groups")
 
-_RETRY_S: Final = 1.0
 _MEMBER_ID_MAX: Final = 36
 """Of a UUID as text."""
 
@@ -103,7 +102,7 @@ class ShareGroup(ShareState):
 
     def _not_joined(self, member_id: str, _: Decision, code: ErrorCode, appended: bool, now: Now) -> None:
         if member_id not in self.members:
-            self.forget_session(member_id)
+            self.forget_timers(member_id)
 
     def _member(self, request: ShareGroupHeartbeatRequest, config: ShareGroupConfig) -> ShareMember:
         """Who it is. Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED."""
@@ -140,11 +139,7 @@ class ShareGroup(ShareState):
         epoch = self.epoch
         metadata_hash = self.context.metadata_hash(counts.topics)
         if must_rise or metadata_hash != self.metadata_hash:
-            if epoch >= LAST_EPOCH:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, "The group's epoch cannot rise any more: use another group."
-                )
-            epoch += 1
+            epoch = self.raised_epoch()
             records.append(GroupEpoch(self.group_id, epoch, metadata_hash))
             log.info("share group %r: epoch %d", self.group_id, epoch)
         self.looks.done(epoch)
@@ -160,10 +155,7 @@ class ShareGroup(ShareState):
             return self.target_epoch, self.target.get(member.member_id, {})
         members = {**self.members, member.member_id: member}
         assigned = assign_simple(self.described(members.values()), self.assignable())
-        for member_id, partitions in assigned.items():
-            if partitions != self.target.get(member_id):
-                records.append(TargetMember(self.group_id, member_id, partitions))
-        records.append(TargetEpoch(self.group_id, epoch, now.wall_ms))
+        records.extend(self.target_records(epoch, assigned, now))
         log.info("share group %r: target of epoch %d for %d members", self.group_id, epoch, len(members))
         return epoch, assigned[member.member_id]
 
@@ -184,8 +176,7 @@ class ShareGroup(ShareState):
 
     def heard_of(self, member_id: str, settings: GroupSettings, now: Now) -> None:
         """A member lives: its session begins anew."""
-        due = now.seconds + settings.session_timeout_ms / 1000
-        self.context.deadlines.set((self.group_id, Due.SHARE_HEARTBEAT, member_id), due)
+        self.arm(Due.SHARE_HEARTBEAT, member_id, settings.session_timeout_ms, now)
 
     def leave(self, member_id: str, token: Any, out: Decision) -> None:
         """A member leaves. Raises KafkaError UNKNOWN_MEMBER_ID."""
@@ -200,12 +191,7 @@ class ShareGroup(ShareState):
         member = self.members.get(member_id)
         if member is None:
             return
-
-        def again(_: Decision, code: ErrorCode, appended: bool, then: Now) -> None:
-            if not appended and member_id in self.members:
-                self.context.deadlines.set((self.group_id, Due.SHARE_HEARTBEAT, member_id), then.seconds + _RETRY_S)
-
-        out.if_failed(again)
+        self.again_if_failed(Due.SHARE_HEARTBEAT, member_id, out)
         log.info("share group %r: %s: member %r", self.group_id, Due.SHARE_HEARTBEAT.value, member_id)
         self._take_out(member, out)
 
@@ -213,7 +199,7 @@ class ShareGroup(ShareState):
         out.records.extend(map(share_record, removal(self.group_id, member.member_id)))
         counts = self.counts.copy()
         counts.forget(member.metadata)
-        epoch = min(self.epoch + 1, LAST_EPOCH)
+        epoch = self.next_epoch
         metadata_hash = self.context.metadata_hash(counts.topics)
         out.records.append(share_record(GroupEpoch(self.group_id, epoch, metadata_hash)))
         log.info("share group %r: epoch %d without member %r", self.group_id, epoch, member.member_id)

@@ -14,14 +14,14 @@ from typing import Any, Final
 from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.config import GroupSettings
 from barnabas.coordinator.group.context import GroupContext
+from barnabas.coordinator.group.epochs.records import GroupEpoch, is_tombstone
 from barnabas.coordinator.group.share import partitions
 from barnabas.coordinator.group.share.assignor import NAME
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.group import ShareGroup, check_share_heartbeat, heartbeat_refusal
 from barnabas.coordinator.group.share.partitions import Codes, DeleteState, InitializeState, Place
 from barnabas.coordinator.group.share.state import ShareMember
-from barnabas.coordinator.group.share.stored import ShareRecord, is_tombstone, parse_share_group
-from barnabas.coordinator.group.stored_modern import GroupEpoch
+from barnabas.coordinator.group.share.stored import ShareRecord, parse_share_group
 from barnabas.coordinator.machine import NOTHING, Decision, Now, Result, answer
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, KafkaError, shortened
@@ -88,7 +88,7 @@ class ShareGroups:
         group.apply(record)
         if isinstance(record, GroupEpoch) and record.epoch is None:
             for member_id in list(group.members):
-                group.forget_session(member_id)
+                group.forget_timers(member_id)
             del self.groups[record.group_id]
 
     def _new(self, group_id: str) -> ShareGroup:

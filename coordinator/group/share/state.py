@@ -1,8 +1,7 @@
 """A share group as the log has it: hard state, changed by `apply` alone, and what follows from it.
 
-Epochs are those of next-generation consumer groups (`barnabas.coordinator.group.modern_state`): the group's, the
-target's, each member's. Beside them stands which partitions the share coordinator knows. Source: `ShareGroup` of Apache
-Kafka 4.3.
+Epochs, members and targets are those of `barnabas.coordinator.group.epochs`. Beside them stands which partitions the
+share coordinator knows. Source: `ShareGroup` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from typing import Final, NamedTuple
 from barnabas.coordinator.group.assignors import AssignedMember, TopicId
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
+from barnabas.coordinator.group.epochs.records import FIRST_EPOCH, GroupEpoch
+from barnabas.coordinator.group.epochs.state import EpochState
 from barnabas.coordinator.group.member_counts import MemberCounts
-from barnabas.coordinator.group.modern_state import FIRST_EPOCH, NOTHING_KNOWN
+from barnabas.coordinator.group.modern_state import NOTHING_KNOWN
 from barnabas.coordinator.group.share.stored import (
     InitializedPartitions,
-    MemberStanding,
     NamedPartitions,
     Partitions,
     ShareRecord,
     ShareStanding,
     StatePartitions,
 )
-from barnabas.coordinator.group.stored_modern import GroupEpoch, Member, MemberMetadata, TargetEpoch, TargetMember
-from barnabas.coordinator.group.topics import TopicLooks
+from barnabas.coordinator.group.stored_modern import MemberMetadata
 
 NOWHERE: Final = ShareStanding(0, -1, MappingProxyType({}))
 NOTHING_INITIALIZED: Final = InitializedPartitions()
@@ -48,82 +47,43 @@ class ShareMember(NamedTuple):
     standing: ShareStanding = NOWHERE
 
 
-class ShareState:
+class ShareState(EpochState[ShareMember, Partitions]):
     """See the module. The public attributes are hard; those with an underscore, and `counts`, are made of them. Soft:
-    `looks`; `asked_at`, when the share coordinator was last told of a partition that it is to know, in seconds.
+    `asked_at`, when the share coordinator was last told of a partition that it is to know, in seconds.
     """
 
+    kind = "share"
+    dues = (Due.SHARE_HEARTBEAT,)
+
     def __init__(self, group_id: str, context: GroupContext) -> None:
-        self.group_id = group_id
-        self.context = context
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.members: dict[str, ShareMember] = {}
-        self.target_epoch = FIRST_EPOCH
-        self.assigned_at_ms = 0
-        self.target: dict[str, Partitions] = {}
+        super().__init__(group_id, context)
         self.partitions = NOTHING_INITIALIZED
         self.counts = MemberCounts()
         # Soft.
-        self.looks = TopicLooks()
         self.asked_at: dict[tuple[TopicId, int], float] = {}
         self._is_all_assigned: bool | None = None
-
-    def __repr__(self) -> str:
-        return f"<{self.group_id!r} {self.state.value}, epoch {self.epoch}, {len(self.members)} members>"
 
     # -- replay -----------------------------------------------------------------------------------
 
     def apply(self, record: ShareRecord) -> None:
         """A record of this group was read from the log or has just been appended."""
         self._is_all_assigned = None
-        if isinstance(record, MemberStanding):
-            member = self.members.get(record.member_id)
-            if record.standing is not None:
-                self._put((member or ShareMember(record.member_id))._replace(standing=record.standing))
-            elif member is not None:
-                self._put(member._replace(standing=NOWHERE))
-        elif isinstance(record, Member):
-            if record.metadata is not None:
-                member = self.members.get(record.member_id) or ShareMember(record.member_id)
-                self._put(member._replace(metadata=record.metadata))
-            else:
-                self._remove(record.member_id)
-        elif isinstance(record, TargetMember):
-            if record.partitions is not None:
-                self.target[record.member_id] = record.partitions
-            else:
-                self.target.pop(record.member_id, None)
-        elif isinstance(record, GroupEpoch):
-            self.epoch = FIRST_EPOCH if record.epoch is None else record.epoch
-            self.metadata_hash = record.metadata_hash
-        elif isinstance(record, TargetEpoch):
-            self.target_epoch = FIRST_EPOCH if record.epoch is None else record.epoch
-            self.assigned_at_ms = record.assigned_at_ms
-        else:
-            assert isinstance(record, StatePartitions)
-            self.partitions = record.partitions or NOTHING_INITIALIZED
-            waits = {
-                (topic, each) for topic, named in self.partitions.initializing.items() for each in named.partitions
-            }
-            self.asked_at = {place: at for place, at in self.asked_at.items() if place in waits}
+        super().apply(record)
 
-    def _put(self, member: ShareMember) -> None:
-        before = self.members.get(member.member_id)
-        if before is not None:
-            self.counts.forget(before.metadata)
-        self.members[member.member_id] = member
+    def _apply_own(self, record: StatePartitions) -> None:
+        assert isinstance(record, StatePartitions)
+        self.partitions = record.partitions or NOTHING_INITIALIZED
+        waits = {(topic, each) for topic, named in self.partitions.initializing.items() for each in named.partitions}
+        self.asked_at = {place: at for place, at in self.asked_at.items() if place in waits}
+
+    def new_member(self, member_id: str) -> ShareMember:
+        return ShareMember(member_id)
+
+    def _count(self, member: ShareMember) -> None:
         self.counts.add(member.metadata)
 
-    def forget_session(self, member_id: str) -> None:
-        """A member is gone."""
-        self.context.deadlines.cancel((self.group_id, Due.SHARE_HEARTBEAT, member_id))
-
-    def _remove(self, member_id: str) -> None:
-        self.forget_session(member_id)
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self.counts.forget(member.metadata)
+    def _uncount(self, member: ShareMember) -> None:
+        self.counts.forget(member.metadata)
 
     # -- what follows -----------------------------------------------------------------------------
 
@@ -132,8 +92,12 @@ class ShareState:
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def subscribed(self) -> Collection[str]:
+        return self.counts.topics
 
     @property
     def is_void(self) -> bool:
@@ -164,7 +128,7 @@ class ShareState:
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Topics came, went or look different."""
-        self.looks.changed(names, self.counts.topics)
+        super().topics_changed(names)
         self._is_all_assigned = None
 
     def assignable(self) -> dict[TopicId, frozenset[int]]:
@@ -188,26 +152,9 @@ class ShareState:
             described[member.member_id] = AssignedMember(by_names[names], self.target.get(member.member_id, {}))
         return described
 
-    def tombstones(self) -> Iterator[ShareRecord]:
-        """Records that remove the group."""
-        for member_id in self.members:
-            yield MemberStanding(self.group_id, member_id, None)
-        for member_id in self.members:
-            yield TargetMember(self.group_id, member_id, None)
-        yield TargetEpoch(self.group_id, None)
-        for member_id in self.members:
-            yield Member(self.group_id, member_id, None)
+    def _own_tombstones(self) -> Iterator[ShareRecord]:
         yield StatePartitions(self.group_id, None)
         yield GroupEpoch(self.group_id, None)
-
-
-def removal(group_id: str, member_id: str) -> Iterable[ShareRecord]:
-    """Records that remove a member."""
-    return (
-        MemberStanding(group_id, member_id, None),
-        TargetMember(group_id, member_id, None),
-        Member(group_id, member_id, None),
-    )
 
 
 def with_partitions(

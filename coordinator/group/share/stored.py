@@ -1,6 +1,6 @@
 """Records of share groups in `__consumer_offsets` ↔ values.
 
-A key starts with an int16, the type of the record; all values are of version 0. A null value is a tombstone.
+Their frame, and what they share with other kinds of groups, is in `barnabas.coordinator.group.epochs.records`.
 
 - 10, `group, member` → the member's metadata: a part of what members of consumer groups say of themselves.
 - 11, `group` → the group's epoch, and a hash of what its topics look like.
@@ -15,20 +15,23 @@ Topic ids are 16 bytes, times milliseconds since the epoch. Source: the `ShareGr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import TopicId
-from barnabas.coordinator.group.stored_modern import (
+from barnabas.coordinator.group.epochs.records import (
+    Bytes,
     GroupEpoch,
     Member,
-    MemberMetadata,
+    MemberStanding,
     TargetEpoch,
     TargetMember,
+    framed,
+    read,
 )
+from barnabas.coordinator.group.stored_modern import MemberMetadata
 from barnabas.coordinator.machine import Record
-from barnabas.kproto import DecodeError, Message
+from barnabas.kproto import Message
 from barnabas.kproto.stored import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -43,10 +46,8 @@ from barnabas.kproto.stored import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
     decode_versioned,
-    encode_versioned,
 )
 
-_INT16 = Struct(">h")
 _MEMBER, _GROUP, _TARGET, _TARGET_MEMBER, _STANDING, _PARTITIONS = 10, 11, 12, 13, 14, 15
 
 Partitions = Mapping[TopicId, frozenset[int]]
@@ -58,14 +59,6 @@ class ShareStanding(NamedTuple):
     epoch: int
     previous_epoch: int
     assigned: Partitions
-
-
-class MemberStanding(NamedTuple):
-    """`standing` None: the member is gone."""
-
-    group_id: str
-    member_id: str
-    standing: ShareStanding | None
 
 
 class NamedPartitions(NamedTuple):
@@ -92,21 +85,15 @@ class StatePartitions(NamedTuple):
     partitions: InitializedPartitions | None
 
 
-ShareRecord = GroupEpoch | Member | TargetEpoch | TargetMember | MemberStanding | StatePartitions
-
-
-def is_tombstone(record: ShareRecord) -> bool:
-    if isinstance(record, GroupEpoch | TargetEpoch):
-        return record.epoch is None
-    return record[-1] is None
+ShareMemberRecord = Member[MemberMetadata]
+ShareTarget = TargetMember[Partitions]
+ShareMemberStanding = MemberStanding[ShareStanding]
+ShareRecord = GroupEpoch | ShareMemberRecord | TargetEpoch | ShareTarget | ShareMemberStanding | StatePartitions
 
 
 def share_record(what: ShareRecord) -> Record:
     """The record that says it."""
-    key, value = _messages(what)
-    return Record(
-        encode_versioned(key, key.__description__.versions[0]), None if value is None else encode_versioned(value, 0)
-    )
+    return framed(*_messages(what))
 
 
 def _messages(what: ShareRecord) -> tuple[Message, Message | None]:
@@ -136,11 +123,11 @@ def _messages(what: ShareRecord) -> tuple[Message, Message | None]:
             )
         return ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value
     if isinstance(what, TargetMember):
-        if what.partitions is not None:
+        if what.part is not None:
             value = ShareGroupTargetAssignmentMemberValue(
                 topic_partitions=[
                     ShareGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic, partitions=sorted(partitions))
-                    for topic, partitions in what.partitions.items()
+                    for topic, partitions in what.part.items()
                 ]
             )
         return ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
@@ -180,16 +167,10 @@ def parse_share_group(key: bytes | memoryview, value: bytes | memoryview | None)
     """The meaning of one record; None if it is of another kind. Raises `barnabas.kproto.DecodeError` on what cannot be
     read.
     """
-    if len(key) < 2:
-        raise DecodeError("the key of a record in __consumer_offsets is shorter than its version")
-    reader = _READERS.get(_INT16.unpack_from(key)[0])
-    return None if reader is None else reader(key, value)
+    return read(_READERS, key, value)
 
 
-Bytes = bytes | memoryview
-
-
-def _member(key: Bytes, value: Bytes | None) -> Member:
+def _member(key: Bytes, value: Bytes | None) -> ShareMemberRecord:
     of = decode_versioned(ShareGroupMemberMetadataKey, key)[1]
     if value is None:
         return Member(of.group_id, of.member_id, None)
@@ -218,7 +199,7 @@ def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
     return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
 
 
-def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
+def _target_member(key: Bytes, value: Bytes | None) -> ShareTarget:
     of = decode_versioned(ShareGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
@@ -226,7 +207,7 @@ def _target_member(key: Bytes, value: Bytes | None) -> TargetMember:
     return TargetMember(of.group_id, of.member_id, _by_topic(decoded.topic_partitions))
 
 
-def _standing(key: Bytes, value: Bytes | None) -> MemberStanding:
+def _standing(key: Bytes, value: Bytes | None) -> ShareMemberStanding:
     of = decode_versioned(ShareGroupCurrentMemberAssignmentKey, key)[1]
     if value is None:
         return MemberStanding(of.group_id, of.member_id, None)

@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.stored_modern import (
-    GroupEpoch,
-    Member,
-    MemberStanding,
-    OldTopicMetadata,
-    TargetEpoch,
-    TargetMember,
-    parse_modern,
-)
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
+from barnabas.coordinator.group.stored_modern import OldTopicMetadata, parse_modern
 from barnabas.coordinator.stored import GroupRecord, parse
 from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
 from barnabas.kproto import ErrorCode

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.coordinator import GroupSettings
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.stored_modern import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit
 from barnabas.kproto import ErrorCode
 

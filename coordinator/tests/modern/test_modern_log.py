@@ -5,19 +5,15 @@ releases, groups of other kinds.
 from __future__ import annotations
 
 from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.reconcile import MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
-    GroupEpoch,
-    Member,
     MemberMetadata,
-    MemberStanding,
     ModernRecord,
     OldTopicMetadata,
     Pattern,
     Resolved,
-    TargetEpoch,
-    TargetMember,
     modern_record,
 )
 from barnabas.coordinator.machine import Record

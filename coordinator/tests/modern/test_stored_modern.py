@@ -6,18 +6,14 @@ import random
 
 import pytest
 
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.group.reconcile import MemberState, Standing
 from barnabas.coordinator.group.stored_modern import (
     ClassicClient,
-    GroupEpoch,
-    Member,
     MemberMetadata,
-    MemberStanding,
     ModernRecord,
     Pattern,
     Resolved,
-    TargetEpoch,
-    TargetMember,
     modern_record,
     parse_modern,
 )

@@ -11,18 +11,17 @@ import os
 from random import Random
 from typing import Any
 
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.group.modern_state import NOTHING_KNOWN
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.stored import (
     InitializedPartitions,
-    MemberStanding,
     NamedPartitions,
     ShareRecord,
     ShareStanding,
     StatePartitions,
     share_record,
 )
-from barnabas.coordinator.group.stored_modern import GroupEpoch, Member, TargetEpoch, TargetMember
 from barnabas.coordinator.share import (
     LogBatch,
     PartitionState,

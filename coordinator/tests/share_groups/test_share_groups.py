@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.config import GroupSettings
+from barnabas.coordinator.group.epochs.records import is_tombstone
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.partitions import DeleteState, InitializeState
-from barnabas.coordinator.group.share.stored import StatePartitions, is_tombstone
+from barnabas.coordinator.group.share.stored import StatePartitions
 from barnabas.coordinator.tests.share_groups.share_group_kit import ShareGroupKit, topic_id
 from barnabas.kproto import ErrorCode
 
