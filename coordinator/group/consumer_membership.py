@@ -67,6 +67,8 @@ class ConsumerMembership:
             return self._modern_group(request.group_id, "Consumer group")
         if group is None:
             return ModernGroup(request.group_id, self._store.context)
+        if not isinstance(group, ClassicGroup):
+            return self._modern_group(request.group_id, "Consumer group")
         return upgrade(group, self._store.context, out)
 
     def _modern_group(self, group_id: str, what: str) -> ModernGroup:

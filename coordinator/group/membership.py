@@ -13,8 +13,7 @@ from barnabas.coordinator.group import modern_classic
 from barnabas.coordinator.group.answers import join_error, sync_error, write_error
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.store import GroupStore
-from barnabas.coordinator.group.stored_modern import modern_record
+from barnabas.coordinator.group.store import EpochGroup, GroupStore
 from barnabas.coordinator.machine import Decision, Now, Result, answer
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, KafkaError
@@ -57,8 +56,8 @@ class Membership:
         if request.group_id in store.foreign:
             return answer(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "", version))
         group = store.groups.get(request.group_id)
-        if isinstance(group, ModernGroup):
-            return self._join_modern(group, request, version, client_id or "", client_host, unique, token, now)
+        if group is not None and not isinstance(group, ClassicGroup):
+            return self._join_epochs(group, request, version, client_id or "", client_host, unique, token, now)
         if group is None:
             if member_id:
                 return answer(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id, version))
@@ -68,9 +67,9 @@ class Membership:
         group.join(request, version, client_id or "", client_host, unique, token, now, out)
         return store.finish(group, out)
 
-    def _join_modern(
+    def _join_epochs(
         self,
-        group: ModernGroup,
+        group: EpochGroup,
         request: JoinGroupRequest,
         version: int,
         client_id: str,
@@ -81,6 +80,8 @@ class Membership:
     ) -> Result:
         context, out = self._store.context, Decision()
         if not group.is_empty:
+            if not isinstance(group, ModernGroup):
+                return answer(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "", version))
             try:
                 modern_classic.join(group, request, version, client_id, client_host, unique, token, now, out)
             except KafkaError as error:
@@ -89,7 +90,7 @@ class Membership:
         if request.member_id:
             return answer(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id, version))
         # An empty group makes room for a classic one, whose generations begin with the first again.
-        out.records.extend(modern_record(record) for record in group.tombstones())
+        out.records.extend(group.removal_records())
         classic = ClassicGroup(group.group_id, context.config, context.deadlines, group.offsets)
         classic.begin(now)
         context.next_classic[group.group_id] = classic
@@ -108,28 +109,28 @@ class Membership:
         if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             return answer(token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         group = self._store.groups.get(request.group_id)
-        if group is None:
-            return answer(token, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         out = Decision()
         if isinstance(group, ModernGroup):
             try:
                 modern_classic.sync(group, request, token, now, out)
             except KafkaError as error:
                 return answer(token, sync_error(error.code))
-        else:
+        elif isinstance(group, ClassicGroup):
             group.sync(request, token, now, out)
+        else:
+            return answer(token, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         return out.result()
 
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
         """Heartbeat; nothing to write, so the answer is the result."""
         group = self._store.groups.get(request.group_id)
-        if group is None:
-            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ModernGroup):
             try:
                 return modern_classic.heartbeat(group, request, now)
             except KafkaError as error:
                 return HeartbeatResponse(error_code=error.code)
+        if not isinstance(group, ClassicGroup):
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         return HeartbeatResponse(
             error_code=group.heartbeat(request.generation_id, request.member_id, request.group_instance_id, now)
         )
@@ -155,7 +156,7 @@ class Membership:
             return out.result()
         for member in members:
             code = ErrorCode.UNKNOWN_MEMBER_ID
-            if group is not None:
+            if isinstance(group, ClassicGroup):
                 code = group.leave(member.member_id, member.group_instance_id, member.reason, now, out)
             results.append(
                 LeaveGroupResponse.MemberResponse(

@@ -17,12 +17,10 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import write_error
 from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
 from barnabas.coordinator.group.epochs.records import AWAY, LEFT, GroupEpoch, MemberStanding
 from barnabas.coordinator.group.epochs.state import removal
@@ -33,8 +31,7 @@ from barnabas.coordinator.group.member_step import (
     ResolvePatterns,
     replace_static,
 )
-from barnabas.coordinator.group.modern_state import MEMBER_DUES, ModernMember, ModernState
-from barnabas.coordinator.group.reconcile import MemberState
+from barnabas.coordinator.group.modern_state import ModernMember, ModernState
 from barnabas.coordinator.group.stored_modern import (
     ModernRecord,
     Pattern,
@@ -55,31 +52,6 @@ class ModernGroup(ModernState):
     """See the module. Methods that decide write into the `Decision` of the operation; they raise KafkaError to refuse,
     and nothing was decided then.
     """
-
-    # -- life -------------------------------------------------------------------------------------
-
-    def restore(self, now: Now, out: Decision) -> None:
-        """The log was read to its end: every member gets a new session."""
-        for member in self.members.values():
-            self._heard_of(member, now)
-            self._watch_revocation(member, now)
-
-    def unload(self, now: Now, out: Decision) -> None:
-        """The partition moved; no member waits in a next-generation group."""
-
-    def send_away(self, code: ErrorCode, out: Decision) -> None:
-        """As `ClassicGroup.send_away`."""
-
-    def expire(self, due: Due, member_id: str, now: Now, out: Decision) -> None:
-        """A deadline of this group has come."""
-        member = self.members.get(member_id)
-        if due not in MEMBER_DUES or member is None:
-            return
-        if due is Due.REVOKE and member.standing.state is not MemberState.UNREVOKED:
-            return
-        self.again_if_failed(due, member_id, out)
-        log.info("group %r: %s: member %r", self.group_id, due.value, member_id)
-        self.fence([member], now, out, Why.TIMED_OUT)
 
     # -- heartbeat --------------------------------------------------------------------------------
 
@@ -141,8 +113,7 @@ class ModernGroup(ModernState):
         after = step.after
         interval_ms = step.heartbeat_interval_ms(target, now)
         self.carry_out(step, now, out)
-        self._heard_of(after, now)
-        self._watch_revocation(after, now)
+        self.heard_of(after, now)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=after.standing.epoch,
@@ -293,73 +264,6 @@ class ModernGroup(ModernState):
             out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
             self.rebalances[Why.TOPICS] += 1
             self.looks.done(self.next_epoch)
-
-    # -- offsets ----------------------------------------------------------------------------------
-
-    def check_commit(
-        self,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        now: Now,
-        *,
-        partitions: Iterable[TopicPartition] = (),
-        version: int = 9,
-        is_transactional: bool = False,
-    ) -> ErrorCode | None:
-        """Whether offsets of `partitions` may be committed. A member that has moved on meanwhile may commit what it had
-        already at the epoch that it names (KIP-1251).
-        """
-        if generation < 0 and not self.members:
-            return None
-        if is_transactional and generation == -1 and not member_id and instance_id is None:
-            return None
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if not is_transactional and not member.is_classic and version < 9:
-            return ErrorCode.UNSUPPORTED_VERSION
-        if generation == member.standing.epoch:
-            return None
-        stale = ErrorCode.STALE_MEMBER_EPOCH
-        if member.is_classic or is_transactional:
-            stale = ErrorCode.ILLEGAL_GENERATION
-        if generation > member.standing.epoch:
-            return stale
-        for name, partition in partitions:
-            topic = self.context.topics.by_name.get(name)
-            since = None if topic is None else self.assigned_epoch(member, topic.topic_id, partition)
-            if since is None or generation < since:
-                return stale
-        return None
-
-    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether a member may read offsets: at its present epoch alone."""
-        if member_id is None and epoch < 0:
-            return ErrorCode.NONE
-        member = None if member_id is None else self.members.get(member_id)
-        if member is None:
-            # Apache Kafka does not expect an epoch without a member.
-            return ErrorCode.UNKNOWN_SERVER_ERROR if member_id is None else ErrorCode.UNKNOWN_MEMBER_ID
-        if epoch == member.standing.epoch:
-            return ErrorCode.NONE
-        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-
-    # -- time -------------------------------------------------------------------------------------
-
-    def _heard_of(self, member: ModernMember, now: Now) -> None:
-        session_ms = self.context.settings(self.group_id).session_timeout_ms
-        self.arm(Due.HEARTBEAT, member.member_id, session_ms, now)
-
-    def _watch_revocation(self, member: ModernMember, now: Now) -> None:
-        """A member that has to revoke partitions has its rebalance time-out for it, counted from its last step."""
-        if member.is_classic or member.standing.state is not MemberState.UNREVOKED:
-            self.disarm(Due.REVOKE, member.member_id)
-            return
-        present = self.members.get(member.member_id)
-        is_armed = (self.group_id, Due.REVOKE, member.member_id) in self.context.deadlines
-        if not is_armed or present is None or present.standing != member.standing:
-            self.arm(Due.REVOKE, member.member_id, member.metadata.rebalance_timeout_ms, now)
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig) -> None:

@@ -9,17 +9,15 @@ what is counted. Partitions are at (topic id, number). Times are milliseconds si
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.assignors import TopicId
-from barnabas.coordinator.group.classic.states import Rebalances
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
+from barnabas.coordinator.group.epochs.committing import CommittingGroup
 from barnabas.coordinator.group.epochs.records import FIRST_EPOCH, LEFT, GroupEpoch
-from barnabas.coordinator.group.epochs.state import EpochState
 from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.offsets import Offsets
 from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
@@ -29,7 +27,10 @@ from barnabas.coordinator.group.stored_modern import (
     OldTopicMetadata,
     Pattern,
     Resolved,
+    modern_record,
 )
+from barnabas.coordinator.group.subscriptions import CONSUMER
+from barnabas.coordinator.machine import Record
 
 log = logging.getLogger("barnabas.groups")
 
@@ -74,25 +75,24 @@ class ModernMember(NamedTuple):
         return self.standing.state is MemberState.STABLE and self.standing.epoch == target_epoch
 
 
-class ModernState(EpochState[ModernMember, Mapping[TopicId, frozenset[int]]]):
-    """See the module. The public attributes are hard; those with an underscore are made of them. Soft, beside what says
-    so: `rebalances`, how many began here, and why.
+class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]]):
+    """See the module. The public attributes are hard, but for what says otherwise; those with an underscore are made of
+    them.
     """
 
     kind = "consumer"
+    protocol_type = CONSUMER
     dues = MEMBER_DUES
+    ends_with = GroupEpoch
 
     def __init__(self, group_id: str, context: GroupContext, offsets: Offsets | None = None) -> None:
-        super().__init__(group_id, context)
-        self.offsets = Offsets() if offsets is None else offsets
+        super().__init__(group_id, context, offsets)
         self.patterns: dict[str, Resolved] = {}
         self.has_old_metadata = False
         self._static: dict[str, str] = {}
         self._epochs: dict[TopicId, dict[int, int]] = {}
         self.counts = MemberCounts()
-        # Soft.
-        self.rebalances: Rebalances = Counter()
-        self.seen_topics = -1
+        self.seen_topics = -1  # soft
 
     # -- replay -----------------------------------------------------------------------------------
 
@@ -180,6 +180,10 @@ class ModernState(EpochState[ModernMember, Mapping[TopicId, frozenset[int]]]):
         """Topics that a member subscribes to, by name or by a pattern."""
         return self.counts.topics
 
+    @property
+    def watched(self) -> Collection[str]:
+        return self.counts.topics
+
     def static_member(self, instance_id: str | None) -> ModernMember | None:
         """The member that `instance_id` stands for now."""
         member_id = None if instance_id is None else self._static.get(instance_id)
@@ -218,12 +222,24 @@ class ModernState(EpochState[ModernMember, Mapping[TopicId, frozenset[int]]]):
             votes = {new: 1, **votes} if new not in votes else {**votes, new: votes[new] + 1}
         return max(votes, key=votes.__getitem__) if votes else self.context.config.consumer_assignors[0]
 
-    def assigned_epoch(self, member: ModernMember, topic: TopicId, partition: int) -> int | None:
-        """Since which epoch a member has a partition; None if it has not."""
-        for held in (member.standing.assigned, member.standing.revoking):
-            if partition in held.get(topic, ()):
-                return held[topic][partition]
+    def assigned_since(self, member: ModernMember, topic: str, partition: int) -> int | None:
+        found = self.context.topics.by_name.get(topic)
+        if found is not None:
+            for held in (member.standing.assigned, member.standing.revoking):
+                if partition in held.get(found.topic_id, ()):
+                    return held[found.topic_id][partition]
         return None
+
+    def is_classic(self, member: ModernMember) -> bool:
+        return member.is_classic
+
+    def revocation_timeout_ms(self, member: ModernMember) -> int | None:
+        if member.is_classic or member.standing.state is not MemberState.UNREVOKED:
+            return None
+        return member.metadata.rebalance_timeout_ms
+
+    def session_timeout_ms(self) -> int:
+        return self.context.settings(self.group_id).session_timeout_ms
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -232,3 +248,6 @@ class ModernState(EpochState[ModernMember, Mapping[TopicId, frozenset[int]]]):
             yield Pattern(self.group_id, pattern, None)
         yield OldTopicMetadata(self.group_id, False)
         yield GroupEpoch(self.group_id, None)
+
+    def removal_records(self) -> Iterator[Record]:
+        return map(modern_record, self.tombstones())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, RepeatedCommit, TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
-from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.machine import Decision, Now, Record, Reply, Result, answer
@@ -179,11 +179,13 @@ class OffsetOperations:
         return Result(records, held=(Reply(token, codes),), failed=failed)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the requesting member (OffsetFetch 9+) may read offsets. Groups that are not of the next generation
-        return them to any client.
+        """Whether the requesting member (OffsetFetch 9+) may read offsets. Groups without epochs return them
+        to any client.
         """
         group = self._groups.get(group_id)
-        return group.check_fetch(member_id, member_epoch) if isinstance(group, ModernGroup) else ErrorCode.NONE
+        if group is None or isinstance(group, ClassicGroup):
+            return ErrorCode.NONE
+        return group.check_fetch(member_id, member_epoch)
 
     def with_offsets(self, group_id: str) -> list[TopicPartition]:
         """The partitions to pass to `fetch`, with `only_found`, for all offsets of a group; there may be very many."""
@@ -231,7 +233,7 @@ class OffsetOperations:
         if group_id in self._foreign:
             return answer(token, ErrorCode.GROUP_ID_NOT_FOUND)
         subscribed: Collection[str] | None = ()
-        if isinstance(group, ModernGroup):
+        if not isinstance(group, ClassicGroup):
             subscribed = group.subscribed
         elif not group.is_empty:
             if group.protocol_type != CONSUMER:

@@ -14,9 +14,7 @@ from barnabas.coordinator.commit_records import TopicPartition
 from barnabas.coordinator.group.answers import commit_write_error
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.states import State
-from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.store import Group, GroupStore
-from barnabas.coordinator.group.stored_modern import modern_record
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.machine import Decision, Now, Result, answer
 from barnabas.coordinator.stored import group_record, offset_record
@@ -53,8 +51,8 @@ class Removals:
             return
         had_offsets = bool(group.offsets)
         records = [offset_record(group_id, *partition, None) for partition in group.offsets.touched()]
-        if isinstance(group, ModernGroup):
-            records.extend(map(modern_record, group.tombstones()))
+        if not isinstance(group, ClassicGroup):
+            records.extend(group.removal_records())
         elif group.stored is not None or had_offsets:
             # Also for one that never had a member: by its offsets, Apache Kafka makes a group of it.
             records.append(group_record(group_id, None))
@@ -95,8 +93,8 @@ class Removals:
             yield Result([offset_record(group.group_id, *partition, None) for partition in batch])
         if not group.is_empty or group.offsets or group.group_id in self._store.foreign:
             return
-        if isinstance(group, ModernGroup):
-            yield Result([modern_record(record) for record in group.tombstones()])
+        if not isinstance(group, ClassicGroup):
+            yield Result(list(group.removal_records()))
             return
         if group.members.pending:
             return
@@ -115,7 +113,7 @@ class Removals:
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
     """The expired offsets of `group`, by the kind of group."""
-    if isinstance(group, ModernGroup):
+    if not isinstance(group, ClassicGroup):
         return group.offsets.expired(now_ms, retention_ms, None, group.subscribed)
     if group.protocol_type is None:
         # A consumer that assigns partitions to itself: no state shows whether it is alive.

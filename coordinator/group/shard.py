@@ -29,8 +29,6 @@ from barnabas.coordinator.group.consumer_membership import ConsumerMembership
 from barnabas.coordinator.group.context import SettingsOf
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.membership import Membership
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.modern_state import MEMBER_DUES
 from barnabas.coordinator.group.offset_operations import OffsetOperations
 from barnabas.coordinator.group.removals import Removals
 from barnabas.coordinator.group.store import GroupStore
@@ -152,7 +150,7 @@ class GroupShard:
             return NOTHING
         out = Decision()
         try:
-            if isinstance(group, ModernGroup) == (what in MEMBER_DUES):
+            if what in group.dues:
                 group.expire(what, member_id, now, out)
             return store.finish(group, out)
         except Exception as error:

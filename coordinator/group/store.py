@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
@@ -25,9 +25,10 @@ from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines
-from barnabas.coordinator.group.epochs.records import GroupEpoch, is_tombstone
+from barnabas.coordinator.group.epochs.committing import CommittingGroup
+from barnabas.coordinator.group.epochs.records import is_tombstone
 from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.stored_modern import ModernRecord, parse_modern
+from barnabas.coordinator.group.stored_modern import parse_modern
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
 from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("barnabas.groups")
 
-Group = ClassicGroup | ModernGroup
+EpochGroup = CommittingGroup[Any, Any]
+Group = ClassicGroup | EpochGroup
 
 _KIND = Struct(">hh")
 _OF_SHARE_GROUPS: Final = range(10, 16)
@@ -96,7 +98,7 @@ class GroupStore:
         """
         self.context.set_topics(topics, changed)
         for group in self.groups.values():
-            if isinstance(group, ModernGroup):
+            if not isinstance(group, ClassicGroup):
                 group.topics_changed(changed)
         if self.shares is not None:
             self.shares.topics_changed(changed)
@@ -134,7 +136,7 @@ class GroupStore:
         else:
             modern = parse_modern(key, value)
             if modern is not None:
-                self._replay_modern(modern)
+                self._replay_epochs(ModernGroup, modern)
                 return
             shares = self.wanted_shares() if _kind(key) in _OF_SHARE_GROUPS else None
             share_id = None if shares is None else shares.replay_own(key, value)
@@ -174,16 +176,17 @@ class GroupStore:
         group.replay_stored(record.stored)
         self._forget_if_void(group)
 
-    def _replay_modern(self, record: ModernRecord) -> None:
+    def _replay_epochs(self, kind: type[EpochGroup], record: Any) -> None:
+        """A record of a group with epochs that commits offsets. kind: its class."""
         group_id = record.group_id
         group = self.groups.get(group_id)
-        if isinstance(group, ModernGroup):
+        if isinstance(group, kind):
             group.apply(record)
-            if isinstance(record, GroupEpoch) and record.epoch is None:
-                self._end_modern(group)
+            if isinstance(record, kind.ends_with) and is_tombstone(record):
+                self._end(group)
         elif not is_tombstone(record):
             before = group
-            group = ModernGroup(group_id, self.context, None if before is None else before.offsets)
+            group = kind(group_id, self.context, None if before is None else before.offsets)
             if before is not None:
                 before.forget()
                 group.rebalances.update(before.rebalances)
@@ -192,8 +195,9 @@ class GroupStore:
             self.groups[group_id] = group
             group.apply(record)
 
-    def _end_modern(self, group: ModernGroup) -> None:
-        """The last record of a next-generation group: its place is free."""
+    def _end(self, group: EpochGroup) -> None:
+        """The last record of a group with epochs: its place is free."""
+        group.forget()
         following = self.context.next_classic.pop(group.group_id, None)
         if following is not None:
             following.rebalances.update(group.rebalances)

@@ -11,13 +11,10 @@ from barnabas.coordinator.group.classic.states import State
 from barnabas.coordinator.group.modern import ModernGroup
 from barnabas.coordinator.group.modern_state import ModernMember
 from barnabas.coordinator.group.store import GroupStore
-from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, shortened
 from barnabas.kproto.messages import ConsumerGroupDescribeResponse, DescribeGroupsResponse, ListGroupsResponse
 
-CLASSIC_TYPE: Final = "classic"
-MODERN_TYPE: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 MODERN_MEMBER: Final = 1
 
@@ -96,9 +93,8 @@ class GroupViews:
         wanted = {name.lower().strip() for name in states}
         kinds = {name.lower() for name in types}
         for group in list(self._groups.values()):
-            kind = MODERN_TYPE if isinstance(group, ModernGroup) else CLASSIC_TYPE
             if (
-                (kinds and kind not in kinds)
+                (kinds and group.kind not in kinds)
                 or (wanted and group.state_name.lower() not in wanted)
                 or group.group_id in self._foreign
                 or not fits(group.group_id)  # as above; it must not keep the others from being listed
@@ -107,9 +103,9 @@ class GroupViews:
                 continue
             yield ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
-                protocol_type=CONSUMER if isinstance(group, ModernGroup) else group.protocol_type or "",
+                protocol_type=group.protocol_type or "",
                 group_state=group.state_name,
-                group_type=kind,
+                group_type=group.kind,
             )
         if self._store.shares is not None:
             yield from self._store.shares.looked_through(wanted, kinds)

@@ -50,6 +50,7 @@ class ClassicGroup:
     """
 
     kind = "classic"
+    dues = (Due.SESSION, Due.PENDING, Due.JOIN, Due.SYNC)
 
     __slots__ = ("_joining", "_rebalance", "_state", "_syncing", "group_id", "members", "offsets")
 

@@ -3,6 +3,7 @@
 
     records.py      what their records say, and the frame of these
     state.py        epochs, members and targets of one group as the log has it, and its timers
+    committing.py   a group whose members commit offsets: all but share groups
 
 Three epochs: the *group's* rises with each change of members, subscriptions or topics; the *target's* is the group
 epoch that the assignor has worked for; a *member's* is the target it has got to. How a member gets there, and what it

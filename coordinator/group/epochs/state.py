@@ -76,7 +76,7 @@ class EpochState(Generic[MemberT, TargetT]):
         raise NotImplementedError
 
     @property
-    def subscribed(self) -> Collection[str]:
+    def watched(self) -> Collection[str]:
         """Topics whose looks the group's epoch follows."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ class EpochState(Generic[MemberT, TargetT]):
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Topics came, went or look different."""
-        self.looks.changed(names, self.subscribed)
+        self.looks.changed(names, self.watched)
 
     def target_records(
         self, epoch: int, parts: Mapping[str, TargetT], now: Now

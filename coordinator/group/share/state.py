@@ -96,7 +96,7 @@ class ShareState(EpochState[ShareMember, Partitions]):
         return self.state.value
 
     @property
-    def subscribed(self) -> Collection[str]:
+    def watched(self) -> Collection[str]:
         return self.counts.topics
 
     @property
