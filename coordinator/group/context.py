@@ -11,6 +11,7 @@ from barnabas.coordinator.group.topics import NO_TOPICS, Topics, group_hash, top
 
 if TYPE_CHECKING:
     from barnabas.coordinator.group.classic.group import ClassicGroup
+    from barnabas.coordinator.group.streams.config import StreamsSettings
 
 SettingsOf = Callable[[str], GroupSettings | None]
 """The settings that a group has of its own, by its id."""
@@ -21,7 +22,8 @@ class GroupContext:
 
     `new_topics` counts the images that brought topics: topics that match a pattern are looked up again when it has
     grown. `resolving`: groups for which that is under way. `next_classic`: what a group becomes when the record that
-    ends its life as a next-generation one is replayed.
+    ends its life as one with epochs is replayed. `streams_settings`: those in force for a streams group, if they are
+    served.
     """
 
     def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, settings_of: SettingsOf | None) -> None:
@@ -31,6 +33,7 @@ class GroupContext:
         self.new_topics = 0
         self.resolving: set[str] = set()
         self.next_classic: dict[str, ClassicGroup] = {}
+        self.streams_settings: Callable[[str], StreamsSettings] | None = None
         self._settings_of = settings_of
         self._hashes: dict[str, int] = {}
 

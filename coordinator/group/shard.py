@@ -17,6 +17,7 @@ return nothing that may still be lost.
     removals.py               how offsets and groups end
     views.py                  what administrators are shown
     share/groups.py           share groups, if they are served (`GroupShard.shares`)
+    streams/groups.py         members of streams groups, if they are served (`GroupShard.streams`)
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from barnabas.kproto import ErrorCode
 if TYPE_CHECKING:
     from barnabas.coordinator.group.share.config import ShareGroupConfig
     from barnabas.coordinator.group.share.groups import ShareGroups
+    from barnabas.coordinator.group.streams.config import StreamsGroupConfig, StreamsSettings
+    from barnabas.coordinator.group.streams.groups import StreamsGroups
 
 
 class GroupShard:
@@ -54,6 +57,7 @@ class GroupShard:
 
     share_config: gives the settings of share groups; None if they are not served. share_settings_of: those that one has
     of its own. shares: what is asked about share groups, None while there was none; `wanted_shares` makes it.
+    streams_config, streams_settings_of, streams, `wanted_streams`: the same for streams groups.
     """
 
     def __init__(
@@ -62,10 +66,15 @@ class GroupShard:
         settings_of: SettingsOf | None = None,
         share_config: Callable[[], ShareGroupConfig] | None = None,
         share_settings_of: SettingsOf | None = None,
+        streams_config: Callable[[], StreamsGroupConfig] | None = None,
+        streams_settings_of: Callable[[str], StreamsSettings | None] | None = None,
     ) -> None:
-        store = self.store = GroupStore(config, settings_of, share_config, share_settings_of)
+        store = self.store = GroupStore(
+            config, settings_of, share_config, share_settings_of, streams_config, streams_settings_of
+        )
         self.groups = store.groups
         self.wanted_shares = store.wanted_shares
+        self.wanted_streams = store.wanted_streams
         self.replay = store.replay
         self.replay_decided = store.replay_decided
         self.replay_end_of_transaction = store.replay_end_of_transaction
@@ -97,6 +106,10 @@ class GroupShard:
     @property
     def shares(self) -> ShareGroups | None:
         return self.store.shares
+
+    @property
+    def streams(self) -> StreamsGroups | None:
+        return self.store.streams
 
     @property
     def config(self) -> GroupConfig:

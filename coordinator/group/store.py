@@ -1,13 +1,13 @@
 """The groups of one partition of `__consumer_offsets`, and how records become groups: hard state, changed by `replay`
 alone.
 
-A group is classic until a record of a next-generation group comes, and such a group until the record of its end: so
-the two kinds take each other's place in one batch of records, and the committed offsets go along. A classic group that
-is only made of offsets stands in for any other.
+A group is classic until a record of a next-generation or a streams group comes, and such a group until the record of
+its end: so one kind takes another's place in one batch of records, and the committed offsets go along. A classic group
+that is only made of offsets stands in for any other.
 
-Streams groups are not served here; their records stay in the log and are not decoded, except to know that there is such
-a group: no other group may then use its id. The same holds for share groups, unless they are asked for: then they are
-`shares`, which is beside the others, as it shares nothing with them but the log, the timers and the topics.
+Share and streams groups are there if they are asked for. Otherwise their records stay in the log and are not decoded,
+except to know that there is such a group: no other group may then use its id. Share groups are beside the others, as
+they share nothing with them but the log, the timers and the topics.
 
 `committed_to` is the high watermark of the partition: what lies behind it may still be lost.
 """
@@ -36,6 +36,8 @@ from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
 if TYPE_CHECKING:
     from barnabas.coordinator.group.share.config import ShareGroupConfig
     from barnabas.coordinator.group.share.groups import ShareGroups
+    from barnabas.coordinator.group.streams.config import StreamsGroupConfig, StreamsSettings
+    from barnabas.coordinator.group.streams.groups import StreamsGroups
 
 log = logging.getLogger("barnabas.groups")
 
@@ -46,6 +48,7 @@ _KIND = Struct(">hh")
 _OF_SHARE_GROUPS: Final = range(10, 16)
 _SHARE_GROUP: Final = 11
 _STREAMS_GROUP: Final = 17
+_OF_STREAMS_GROUPS: Final = range(17, 24)
 
 
 def _kind(key: bytes | memoryview) -> int:
@@ -54,9 +57,9 @@ def _kind(key: bytes | memoryview) -> int:
 
 
 class GroupStore:
-    """See the module. Hard: `stored` of classic groups, the attributes of next-generation ones, `offsets` of both,
+    """See the module. Hard: `stored` of classic groups, the attributes of those with epochs, `offsets` of both,
     `foreign`: ids of groups of other kinds, `shares`. Soft: the rest. `groups` and `foreign` are changed, never
-    replaced.
+    replaced. `streams`: what is asked of streams groups, None while there was none.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class GroupStore:
         settings_of: SettingsOf | None = None,
         share_config: Callable[[], ShareGroupConfig] | None = None,
         share_settings_of: SettingsOf | None = None,
+        streams_config: Callable[[], StreamsGroupConfig] | None = None,
+        streams_settings_of: Callable[[str], StreamsSettings | None] | None = None,
     ) -> None:
         self.groups: dict[str, Group] = {}
         self.foreign: set[str] = set()
@@ -74,6 +79,9 @@ class GroupStore:
         self.shares: ShareGroups | None = None
         self._share_config = share_config
         self._share_settings_of = share_settings_of
+        self.streams: StreamsGroups | None = None
+        self._streams_config = streams_config
+        self._streams_settings_of = streams_settings_of
 
     def wanted_shares(self) -> ShareGroups | None:
         """The share groups, from now on: what they need is loaded when one comes. None: they are not served."""
@@ -84,6 +92,16 @@ class GroupStore:
                 self.context, self._share_config(), self._is_no_share_group, self._share_settings_of
             )
         return self.shares
+
+    def wanted_streams(self) -> StreamsGroups | None:
+        """What is asked of streams groups: what they need is loaded when one comes. None: they are not served."""
+        if self.streams is None and self._streams_config is not None:
+            from barnabas.coordinator.group.streams.groups import StreamsGroups
+
+            self.streams = StreamsGroups(
+                self.groups, self.foreign, self.context, self._streams_config(), self._streams_settings_of
+            )
+        return self.streams
 
     def set_config(self, config: GroupConfig) -> None:
         """New settings; they hold from the next decision on."""
@@ -137,6 +155,11 @@ class GroupStore:
             modern = parse_modern(key, value)
             if modern is not None:
                 self._replay_epochs(ModernGroup, modern)
+                return
+            streams = self.wanted_streams() if _kind(key) in _OF_STREAMS_GROUPS else None
+            meaning = None if streams is None else streams.parse(key, value)
+            if streams is not None and meaning is not None:
+                self._replay_epochs(streams.kind, meaning)
                 return
             shares = self.wanted_shares() if _kind(key) in _OF_SHARE_GROUPS else None
             share_id = None if shares is None else shares.replay_own(key, value)

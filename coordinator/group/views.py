@@ -95,7 +95,7 @@ class GroupViews:
         for group in list(self._groups.values()):
             if (
                 (kinds and group.kind not in kinds)
-                or (wanted and group.state_name.lower() not in wanted)
+                or (wanted and not wanted.intersection(_names(group.state_name)))
                 or group.group_id in self._foreign
                 or not fits(group.group_id)  # as above; it must not keep the others from being listed
             ):
@@ -109,6 +109,11 @@ class GroupViews:
             )
         if self._store.shares is not None:
             yield from self._store.shares.looked_through(wanted, kinds)
+
+
+def _names(state: str) -> tuple[str, ...]:
+    """What a filter may call a state. Apache Kafka 4.3 knows NotReady by the other name alone."""
+    return ("notready", "not_ready") if state == "NotReady" else (state.lower(),)
 
 
 def _refusal(group_id: str, why: str) -> str:

@@ -6,6 +6,13 @@ many *tasks* as the topic with most partitions that it reads; a task is a subtop
 active at one member; a stateful one may be at others as a standby, or to warm up. Members of one *process* share disk
 and memory, so a process has a task once.
 
+    groups.py       members of the streams groups of one partition of `__consumer_offsets`: which group is meant
+    group.py        one group: heartbeats, leaving, time-outs
+    state.py        one group as the log has it
+    stored.py       its records
+    endpoints.py    which partitions are where, for queries between applications
+    config.py       its settings
+
 Values and functions, without state:
 
     topology.py     a topology as it is sent and stored, and what is wrong with it by itself
@@ -22,4 +29,24 @@ Not obvious:
   task in one process, or active twice: one that is revoked counts until the member has said that it closed it.
 - What is configured is not stored: it is made again from the topology and the topics' partition counts.
 - Warm-up tasks are carried by all values and records, and the assignor never gives one, as in Apache Kafka 4.3.
+
+This is the face; it is not part of the package's, so that a broker without streams groups need not load it.
 """
+
+from barnabas.coordinator.group.streams.config import StreamsGroupConfig, StreamsSettings
+from barnabas.coordinator.group.streams.configured import InternalTopic, Status
+from barnabas.coordinator.group.streams.group import HeartbeatAnswer
+from barnabas.coordinator.group.streams.groups import StreamsGroups, check_streams_heartbeat
+from barnabas.coordinator.group.streams.topology import check_names, topology_of
+
+__all__ = [
+    "HeartbeatAnswer",
+    "InternalTopic",
+    "Status",
+    "StreamsGroupConfig",
+    "StreamsGroups",
+    "StreamsSettings",
+    "check_names",
+    "check_streams_heartbeat",
+    "topology_of",
+]
