@@ -42,6 +42,8 @@ GROUP_VERSION: Final = "group.version"
 METADATA_VERSION: Final = "metadata.version"
 SHARE_VERSION: Final = "share.version"
 """Of share groups (KIP-932): 0 or 1."""
+STREAMS_VERSION: Final = "streams.version"
+"""Of streams groups (KIP-1071), which no broker serves yet."""
 
 Levels = Mapping[str, int]
 Range = tuple[int, int]

@@ -333,6 +333,22 @@ class TopicRequests:
                 outcome.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return outcomes
 
+    def ensure_topics_soon(
+        self, requests: Collection[TopicRequest], told: Callable[[Mapping[str, ErrorCode]], None]
+    ) -> bool:
+        """`ensure_topics` for callers that do not wait; `told` gets the codes, without those of a failure that was
+        logged. False: nothing is done, as the broker is not running.
+        """
+
+        async def create() -> None:
+            codes: Mapping[str, ErrorCode] = {}
+            try:
+                codes = await self.ensure_topics(list(requests))
+            finally:
+                told(codes)
+
+        return self._member.attempt_soon(f"creating {len(requests)} topics", create)
+
     def auto_create_soon(self, names: Iterable[str]) -> None:
         """`auto_create` for callers that do not wait. Invalid names, and those being created, are ignored; so are those
         beyond the limit: for all callers together no more partitions are being created than one request may create.

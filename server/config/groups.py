@@ -35,6 +35,17 @@ def value_of(config: BrokerConfig, stored: Mapping[str, str], name: str) -> Valu
     return _default(config, name)
 
 
+def bounded(config: BrokerConfig, stored: Mapping[str, str], name: str) -> int:
+    """A number in force. The group's own is brought within the broker's bounds, which may have moved since."""
+    value = value_of(config, stored, name)
+    assert isinstance(value, int)
+    if name in stored:
+        _, low, _, high = _bounds(config, name)
+        value = value if low is None else max(value, low)
+        value = value if high is None else min(value, high)
+    return value
+
+
 def settings_of(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings:
     """The values for the group machine, of a group with these settings of its own."""
 
@@ -69,17 +80,23 @@ def check(config: BrokerConfig, after: Mapping[str, str]) -> None:
 _SESSION_AND_BEAT = ("session.timeout.ms", "heartbeat.interval.ms")
 
 
-def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
-    """Why the broker's settings forbid this value, as the end of a sentence."""
+def _bounds(config: BrokerConfig, name: str) -> tuple[str, int | None, str, int | None]:
+    """The broker's settings that bound one of a group, and their values: the least and the most."""
     kind, _, rest = name.replace(".num.", ".").partition(".")
     least, most = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
-    low = config.get_value(least) if least in BROKER else None
-    high = config.get_value(most) if most in BROKER else None
+    low = config.get_int(least) if least in BROKER else None
+    high = config.get_int(most) if most in BROKER else None
+    return least, low, most, high
+
+
+def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
+    """Why the broker's settings forbid this value, as the end of a sentence."""
     if not isinstance(value, int):
         return None
-    if isinstance(low, int) and value < low:
+    least, low, most, high = _bounds(config, name)
+    if low is not None and value < low:
         return f"it must be at least {least}={low}"
-    if isinstance(high, int) and value > high:
+    if high is not None and value > high:
         return f"it must be at most {most}={high}"
     return None
 

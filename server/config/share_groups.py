@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator import GroupSettings
 from barnabas.server.config.broker import BrokerConfig
-from barnabas.server.config.groups import value_of
-from barnabas.server.settings import BROKER
+from barnabas.server.config.groups import bounded, value_of
 from barnabas.server.settings.share_groups import duration_ms
 
 if TYPE_CHECKING:
@@ -31,9 +30,9 @@ class Reading(NamedTuple):
 def group_settings(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings:
     """For the group machine."""
     return GroupSettings(
-        session_timeout_ms=_number(config, stored, "session.timeout.ms"),
-        heartbeat_interval_ms=_number(config, stored, "heartbeat.interval.ms"),
-        assignment_interval_ms=_number(config, stored, "assignment.interval.ms"),
+        session_timeout_ms=bounded(config, stored, "share.session.timeout.ms"),
+        heartbeat_interval_ms=bounded(config, stored, "share.heartbeat.interval.ms"),
+        assignment_interval_ms=bounded(config, stored, "share.assignment.interval.ms"),
     )
 
 
@@ -42,9 +41,9 @@ def record_settings(config: BrokerConfig, stored: Mapping[str, str]) -> ShareSet
     from barnabas.coordinator.share import ShareSettings
 
     return ShareSettings(
-        record_lock_duration_ms=_number(config, stored, "record.lock.duration.ms"),
-        delivery_count_limit=_number(config, stored, "delivery.count.limit"),
-        max_record_locks=_number(config, stored, "partition.max.record.locks"),
+        record_lock_duration_ms=bounded(config, stored, "share.record.lock.duration.ms"),
+        delivery_count_limit=bounded(config, stored, "share.delivery.count.limit"),
+        max_record_locks=bounded(config, stored, "share.partition.max.record.locks"),
         may_renew=value_of(config, stored, "share.renew.acknowledge.enable") is True,
     )
 
@@ -59,15 +58,3 @@ def reading(config: BrokerConfig, stored: Mapping[str, str]) -> Reading:
         start == "earliest",
         duration_ms(duration) if duration else None,
     )
-
-
-def _number(config: BrokerConfig, stored: Mapping[str, str], name: str) -> int:
-    key = f"share.{name}"
-    value = value_of(config, stored, key)
-    assert isinstance(value, int)
-    if key in stored:
-        least, most = f"group.share.min.{name}", f"group.share.max.{name}"
-        low = config.get_int(least) if least in BROKER else value
-        high = config.get_int(most) if most in BROKER else value
-        value = min(max(value, low), high)
-    return value

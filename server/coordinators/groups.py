@@ -49,7 +49,7 @@ from barnabas.kproto.messages import (
 from barnabas.logdir import InTransaction, OwnProducer
 from barnabas.replication import GROUP_METADATA_TOPIC
 from barnabas.server.config import groups as group_config
-from barnabas.server.config import share_groups
+from barnabas.server.config import share_groups, streams_groups
 from barnabas.server.coordinators.coordinated_shard import CoordinatedShard, ShardState
 from barnabas.server.coordinators.gone_topics import GoneTopics
 from barnabas.server.coordinators.ground import CoordinatorGround
@@ -65,8 +65,11 @@ from barnabas.server.runtime.turns import Steps
 
 if TYPE_CHECKING:
     from barnabas.coordinator.group.share import ShareGroupConfig
+    from barnabas.coordinator.group.streams import StreamsGroupConfig, StreamsSettings
     from barnabas.server.coordinators.share.groups import ShareGroupOperations
     from barnabas.server.coordinators.share.persister import SharePersister
+    from barnabas.server.coordinators.streams.groups import StreamsGroupOperations
+    from barnabas.server.coordinators.streams.internal_topics import TopicMaker
 
 OPEN_S = 2.0
 """How long loaded groups wait at most for the high watermark to pass what was loaded."""
@@ -77,9 +80,9 @@ class GroupCoordinator:
     partitions to be loaded, offsets to expire, expressions to be resolved, and the topic to be created.
 
     random: for the ids of members. persister: who asks share coordinators, once there is somebody to ask for; None:
-    share groups are not served. runtime: its shards, to inspect them. The runtime's own methods, for
-    `barnabas.server.partitions.registry` and for FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`;
-    `place`, `want_topic`.
+    share groups are not served. topic_maker: makes the internal topics of streams groups; None: these are not served.
+    runtime: its shards, to inspect them. The runtime's own methods, for `barnabas.server.partitions.registry` and for
+    FindCoordinator: `lead`, `resign`, `resign_all`, `write_failed`; `place`, `want_topic`.
     """
 
     topic = GROUP_METADATA_TOPIC
@@ -93,6 +96,7 @@ class GroupCoordinator:
         random: Random,
         offload: Offload = in_thread,
         persister: Callable[[], SharePersister] | None = None,
+        topic_maker: TopicMaker | None = None,
     ) -> None:
         self._image = ground.current_image
         self._config = ground.current_config
@@ -108,6 +112,8 @@ class GroupCoordinator:
         self._results = self.runtime.results
         self._gone_topics: GoneTopics[GroupShard, str] = GoneTopics(ground, self.runtime, _forgotten)
         self._persister = persister
+        self._topic_maker = topic_maker
+        self._streams_operations: StreamsGroupOperations | None = None
         self._share_operations: ShareGroupOperations | None = None
         self.lead = self.runtime.lead
         self.resign = self.runtime.resign
@@ -127,6 +133,8 @@ class GroupCoordinator:
             self._settings_of,
             None if self._persister is None else self._share_config,
             self._share_settings_of,
+            None if self._topic_maker is None else self._streams_config,
+            self._streams_settings_of,
         )
         shard.set_topics(self._topics.topics, self._topics.topics.by_name.keys())
         return shard
@@ -182,6 +190,15 @@ class GroupCoordinator:
         stored = self._image().group_configs.get(group_id)
         return None if stored is None else share_groups.group_settings(self._config(), stored)
 
+    def _streams_config(self) -> StreamsGroupConfig:
+        from barnabas.server.coordinators.streams.groups import streams_config
+
+        return streams_config(self._config())
+
+    def _streams_settings_of(self, group_id: str) -> StreamsSettings | None:
+        stored = self._image().group_configs.get(group_id)
+        return None if stored is None else streams_groups.group_settings(self._config(), stored)
+
     def _refresh_topics(self) -> None:
         changed = self._topics.refresh(self._image())
         if changed:
@@ -200,6 +217,8 @@ class GroupCoordinator:
             led.shard.set_config(machine_config(self._config()))
             if led.shard.shares is not None:
                 led.shard.shares.set_config(self._share_config())
+            if led.shard.streams is not None:
+                led.shard.streams.set_config(self._streams_config())
 
     # -- tasks ------------------------------------------------------------------------------------
 
@@ -391,6 +410,24 @@ class GroupCoordinator:
         led = self._group(group_id)
         self._refresh_topics()
         return led
+
+    # -- KIP-1071 ---------------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> StreamsGroupOperations:
+        """Operations on streams groups. Only with who makes their topics, without which there are none."""
+        if self._streams_operations is None:
+            from barnabas.server.coordinators.streams.groups import StreamsGroupOperations
+
+            assert self._topic_maker is not None, "streams groups are not served"
+            self._streams_operations = StreamsGroupOperations(
+                self._ground, self._topic_maker, self._results, self._group_with_topics, self._streams_settings
+            )
+        return self._streams_operations
+
+    def _streams_settings(self, group_id: str) -> StreamsSettings:
+        stored = self._image().group_configs.get(group_id, {})
+        return streams_groups.group_settings(self._config(), stored)
 
     # -- KIP-848 ----------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ PUBLIC = {
         "files.memory_disk",
         "offline",
     },
-    "coordinator": {"group.share", "share", "txn"},
+    "coordinator": {"group.share", "group.streams", "share", "txn"},
     "replication": {
         "messages.wire",
         "replica.fetcher",

@@ -56,7 +56,7 @@ def test_broker_settings_that_work_are_read(name: str) -> None:
         return
     if name in BEHIND_GROUPS and f'"{name}"' not in SERVER:
         assert "config.get_value(row.broker_key)" in SERVER
-        assert f'"{name.removeprefix("group.share.")}"' in SERVER
+        assert f'"{name.removeprefix("group.")}"' in SERVER
         return
     assert f'"{name}"' in SERVER
 

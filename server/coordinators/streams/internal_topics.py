@@ -1,0 +1,78 @@
+"""The internal topics that applications of streams groups want are made: repartition topics and changelogs.
+
+Whether a client may have them made is the caller's to ask. Each is asked for once at a time; what went wrong is kept
+for some time, so that it can be told with the next heartbeats, though they try again. As in Apache Kafka 4.3
+(`AutoTopicCreationManager`), with its limit for all topics of a request together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+from barnabas.coordinator.group.streams import InternalTopic
+from barnabas.kproto import ErrorCode
+from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
+
+_ERRORS_MAX: Final = 1_000
+"""More are not kept: applications may have many topics, and any names."""
+
+Codes = Mapping[str, ErrorCode]
+
+
+class TopicMaker(Protocol):
+    """A part of `barnabas.server.cluster.topic_requests.TopicRequests`."""
+
+    def ensure_topics_soon(self, requests: Collection[TopicRequest], told: Callable[[Codes], None]) -> bool: ...
+
+
+class InternalTopics:
+    """See the module. now: of the monotonic clock, in seconds."""
+
+    def __init__(self, maker: TopicMaker, now: Callable[[], float]) -> None:
+        self._maker = maker
+        self._now = now
+        self._under_way: set[str] = set()
+        self._errors: dict[str, tuple[float, ErrorCode]] = {}
+
+    def want(self, topics: Iterable[InternalTopic], keep_s: float) -> None:
+        """Have these made, but for those that are being made. keep_s: how long to tell what went wrong."""
+        wanted: dict[str, TopicRequest] = {}
+        room = MAX_NEW_PARTITIONS
+        for topic in topics:
+            if topic.name in self._under_way:
+                continue
+            room -= max(topic.partitions, 0)
+            if room < 0:
+                self._keep({topic.name: ErrorCode.POLICY_VIOLATION}, keep_s)
+                continue
+            factor = topic.replication_factor or -1
+            wanted[topic.name] = TopicRequest(topic.name, topic.partitions, factor, (), topic.configs, automatic=True)
+        if not wanted:
+            return
+
+        def told(codes: Codes) -> None:
+            self._under_way.difference_update(wanted)
+            self._keep(codes, keep_s)
+
+        if self._maker.ensure_topics_soon(list(wanted.values()), told):
+            self._under_way.update(wanted)
+
+    def _keep(self, codes: Codes, keep_s: float) -> None:
+        now = self._now()
+        self._errors = {name: error for name, error in self._errors.items() if error[0] > now}
+        for name, code in codes.items():
+            if code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self._errors.pop(name, None)
+            elif len(self._errors) < _ERRORS_MAX or name in self._errors:
+                self._errors[name] = (now + keep_s, code)
+
+    def errors(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """What went wrong lately with these."""
+        now = self._now()
+        found = {}
+        for name in names:
+            until, code = self._errors.get(name, (now, ErrorCode.NONE))
+            if until > now:
+                found[name] = code
+        return found
