@@ -43,11 +43,16 @@ METADATA_VERSION: Final = "metadata.version"
 SHARE_VERSION: Final = "share.version"
 """Of share groups (KIP-932): 0 or 1."""
 STREAMS_VERSION: Final = "streams.version"
-"""Of streams groups (KIP-1071), which no broker serves yet."""
+"""Of streams groups (KIP-1071): 0 or 1."""
 
 Levels = Mapping[str, int]
 Range = tuple[int, int]
-SUPPORTED: Final[Mapping[str, Range]] = {GROUP_VERSION: (0, 1), SHARE_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
+SUPPORTED: Final[Mapping[str, Range]] = {
+    GROUP_VERSION: (0, 1),
+    SHARE_VERSION: (0, 1),
+    STREAMS_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
+}
 """First and last level that this broker knows."""
 
 UPGRADE: Final = 1

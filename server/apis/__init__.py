@@ -8,8 +8,8 @@ Not obvious:
   UNKNOWN_TOPIC_ID.
 - No local class and no function that refers to itself in a handler (server/tests/apis/test_no_cycles.py): both are
   cycles, and with them stays what the request was about.
-- APIs of share groups (`share_apis`) are imported for the first request: they, and what they need, would be a
-  twentieth of the time to start.
+- APIs of share and of streams groups (`share_apis`, `streams_apis`) are imported for the first request: they, and what
+  they need, would be a twentieth of the time to start.
 """
 
 from barnabas.kproto import ApiKey
@@ -97,6 +97,12 @@ def _share_api(key: ApiKey) -> Api:
     return share_apis.APIS[key]
 
 
+def _streams_api(key: ApiKey) -> Api:
+    from barnabas.server.apis import streams_apis
+
+    return streams_apis.APIS[key]
+
+
 APIS: tuple[AnyApi, ...] = (
     produce.API,
     fetch.API,
@@ -176,4 +182,6 @@ APIS: tuple[AnyApi, ...] = (
     LateApi(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), _share_api),
     LateApi(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
     LateApi(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
+    LateApi(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), _streams_api),
+    LateApi(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), _streams_api),
 )

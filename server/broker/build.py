@@ -20,7 +20,7 @@ import trio
 from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
-from barnabas.replication.tree.features import SHARE_VERSION, STREAMS_VERSION, SUPPORTED, TRANSACTION_VERSION
+from barnabas.replication.tree.features import SHARE_VERSION, TRANSACTION_VERSION
 from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.apis import APIS
 from barnabas.server.broker.protection import Protection
@@ -165,7 +165,7 @@ def build(ground: Ground) -> Parts:
         random=ground.rng,
         offload=ground.offload,
         persister=shares.persister,
-        topic_maker=topics if STREAMS_VERSION in SUPPORTED else None,
+        topic_maker=topics,
     )
     markers = MarkerWriter(partitions, groups, timers, current_config=ground.current_config, wall_ms=ground.wall_ms)
     transactions = TransactionCoordinator(

@@ -145,10 +145,8 @@ def check_topic(config: BrokerConfig, topic: str, after: Mapping[str, str]) -> N
 
 
 def check_group(config: BrokerConfig, group_id: str, after: Mapping[str, str]) -> None:
-    """Whether the group may have exactly these settings. Raises KafkaError INVALID_CONFIG. Logs what has no effect."""
+    """Whether the group may have exactly these settings. Raises KafkaError INVALID_CONFIG."""
     group_config.check(config, after)
-    for text in group_config.remarks(after):
-        log.warning("group %r: %s", group_id, text)
 
 
 def check_broker(config: BrokerConfig, after: Mapping[str, str], *, per_broker: bool) -> BrokerConfig:

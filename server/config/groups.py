@@ -13,8 +13,8 @@ from barnabas.coordinator import GroupSettings
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.describe import ConfigEntry, Source, Synonym, documentation
-from barnabas.server.config.problems import refusal, shown
-from barnabas.server.settings import BROKER, GROUP, BadValue, Support, Value, render
+from barnabas.server.config.problems import refusal
+from barnabas.server.settings import BROKER, GROUP, BadValue, Value, render
 
 _KINDS = ("consumer", "share", "streams")
 
@@ -101,24 +101,12 @@ def _out_of_bounds(config: BrokerConfig, name: str, value: Value) -> str | None:
     return None
 
 
-def remarks(after: Mapping[str, str]) -> list[str]:
-    """Warnings about settings of a group: those without effect here."""
-    lines = []
-    for name, text in after.items():
-        row = GROUP.get(name)
-        if row is not None and row.setting.support is Support.NO_EFFECT:
-            lines.append(f"{name}={shown(name, text)} has no effect here: {row.setting.note}")
-    return lines
-
-
 def entries(config: BrokerConfig, stored: Mapping[str, str], names: Collection[str] = ()) -> list[ConfigEntry]:
-    """A group's settings as DescribeConfigs shows them. `names`: only these, whatever they are; none: all that work,
-    and what else is set.
-    """
+    """A group's settings as DescribeConfigs shows them. `names`: only these; none: all."""
     found = []
     for name, row in sorted(GROUP.items()):
         setting = row.setting
-        if name not in names if names else setting.support is Support.NO_EFFECT and name not in stored:
+        if names and name not in names:
             continue
         text = render(setting.type, value_of(config, stored, name))
         default = render(setting.type, _default(config, name))

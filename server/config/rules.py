@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.server.config.draft import Draft
-from barnabas.server.settings import consumer_groups, share_groups
+from barnabas.server.settings import consumer_groups, share_groups, streams_groups
 from barnabas.server.settings.endpoints import parse_counts, split_list
 
 _DEFAULTS_IN_CLUSTER: Final = {
@@ -31,8 +31,9 @@ def apply(draft: Draft) -> None:
     pairs(draft)
     cleaners(draft)
     replicas_of_one_broker(draft)
-    for key, why in (*consumer_groups.faults(draft.values), *share_groups.faults(draft.values)):
-        draft.problem(key, why)
+    for kind in (consumer_groups, share_groups, streams_groups):
+        for key, why in kind.faults(draft.values):
+            draft.problem(key, why)
     if draft.values["max.connections.per.ip"] == 0 and not connection_overrides(draft):
         draft.problem("max.connections.per.ip", "0 needs max.connections.per.ip.overrides", text="0")
 

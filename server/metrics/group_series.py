@@ -66,7 +66,8 @@ class GroupSeries:
             max(len(found) - limit, 0),
         )
         info = page.gauges(
-            "barnabas_group_info", "Always 1: the group's state, and its type: classic, or consumer (KIP-848)."
+            "barnabas_group_info",
+            "Always 1: the group's state, and its type: classic, consumer (KIP-848) or streams (KIP-1071).",
         )
         members = page.gauges(f"{_GROUP}_members", "Members of the group.")
         rebalances = page.counters("barnabas_group_rebalances", "Rebalances of the group that began here, by reason.")

@@ -1,8 +1,8 @@
 """The one table of settings: every broker and topic setting of Apache Kafka, with what this broker makes of it.
 
 `BROKER`, `TOPIC`, `GROUP` and `CLIENT_METRICS` are looked up by Kafka's dotted name. Files by subject: `network`,
-`log`, `groups`, `consumer_groups`, `share_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`, `console`, `tls`,
-`sasl`, `security`, `topic`, `client_metrics`; the row type is in `model`.
+`log`, `groups`, `consumer_groups`, `share_groups`, `streams_groups`, `transactions`, `cluster`, `zookeeper`, `metrics`,
+`console`, `tls`, `sasl`, `security`, `topic`, `client_metrics`; the row type is in `model`.
 server/config/broker.py turns rows into values; docs/settings.md is printed from here (`barnabas config --markdown`).
 
 **Add a setting**: one row in the file of its subject; read it through `BrokerConfig`; print docs/settings.md again.
@@ -26,6 +26,7 @@ from barnabas.server.settings import (
     sasl,
     security,
     share_groups,
+    streams_groups,
     tls,
     topic,
     transactions,
@@ -50,7 +51,13 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
     ("Data and logs", log.SETTINGS),
     (
         "Groups and transactions",
-        (*groups.SETTINGS, *consumer_groups.SETTINGS, *share_groups.SETTINGS, *transactions.SETTINGS),
+        (
+            *groups.SETTINGS,
+            *consumer_groups.SETTINGS,
+            *share_groups.SETTINGS,
+            *streams_groups.SETTINGS,
+            *transactions.SETTINGS,
+        ),
     ),
     ("Cluster", cluster.SETTINGS),
     ("ZooKeeper", zookeeper.SETTINGS),
@@ -62,7 +69,7 @@ SUBJECTS: Final[tuple[tuple[str, tuple[Setting, ...]], ...]] = (
 BROKER: Final[Mapping[str, Setting]] = MappingProxyType({row.name: row for _, rows in SUBJECTS for row in rows})
 TOPIC: Final[Mapping[str, TopicSetting]] = MappingProxyType({row.setting.name: row for row in topic.TOPIC_SETTINGS})
 GROUP: Final[Mapping[str, GroupSetting]] = MappingProxyType(
-    {row.setting.name: row for row in (*consumer_groups.GROUP_SETTINGS, *share_groups.GROUP_SETTINGS)}
+    {row.setting.name: row for kind in (consumer_groups, share_groups, streams_groups) for row in kind.GROUP_SETTINGS}
 )
 CLIENT_METRICS: Final[Mapping[str, Setting]] = MappingProxyType({row.name: row for row in client_metrics.SETTINGS})
 

@@ -2,8 +2,7 @@
 
 Names, types and ranges are Apache Kafka's; defaults those of 4.3.1, as 3.9.1 has the protocol as a preview and off.
 A group's own settings (resource type GROUP) stand over the broker setting that the row names, and must lie within its
-bounds. Those of streams groups are known, checked and kept, and have no effect, for there are no such groups; those of
-share groups are in `share_groups`. Milliseconds throughout.
+bounds. Those of share and of streams groups are in `share_groups` and `streams_groups`. Milliseconds throughout.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from barnabas.server.settings.model import (
     Type,
     Value,
     at_least,
-    no_effect,
     only,
     some_of,
     works,
@@ -37,7 +35,6 @@ ASSIGNORS: Final[Mapping[str, str]] = MappingProxyType(
 """What `group.consumer.assignors` may name, and which assignor that is: Apache Kafka 3.9 knows classes only."""
 
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
-_NO_STREAMS = "streams groups are not served"
 
 BOUNDS: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
 """Of each there is a `group.consumer.` setting, a least and a most value of it, and a setting of single groups."""
@@ -54,19 +51,20 @@ def _is_policy(value: Value) -> bool:
 
 
 def _is_protocols(value: Value) -> bool:
-    return isinstance(value, tuple) and "classic" in value and set(value) <= {"classic", "consumer", "share"}
+    return isinstance(value, tuple) and "classic" in value and set(value) <= {"classic", "consumer", "share", "streams"}
 
 
 SETTINGS: tuple[Setting, ...] = (
     only(
         "group.coordinator.rebalance.protocols",
         Type.LIST,
-        ("classic", "consumer"),
-        "Which group protocols the broker offers: classic always, and consumer (KIP-848) if it stands here and the "
-        "feature group.version is 1. Whether share groups are offered is for the feature share.version alone to say.",
-        "streams groups are not served, and classic ones always are",
+        ("classic", "consumer", "streams"),
+        "Which group protocols the broker offers: classic always, consumer (KIP-848) if it stands here and the feature "
+        "group.version is 1, streams (KIP-1071) if it stands here and streams.version is 1. Whether share groups are "
+        "offered is for the feature share.version alone to say.",
+        "classic groups always are served",
         some_of("classic", "consumer", "share", "streams", "unknown"),
-        allowed=Check("a list of classic, consumer and share, with classic", _is_protocols),
+        allowed=Check("a list of classic, consumer, streams and share, with classic", _is_protocols),
         kafka_default="classic",
     ),
     works(
@@ -184,13 +182,6 @@ class GroupSetting(NamedTuple):
     broker_key: str = ""
 
 
-def _rows(why: str, kind: str, rows: Mapping[str, tuple[Type, Value, Check | None]]) -> Iterator[GroupSetting]:
-    for name, (type_, default, check) in rows.items():
-        own = f"{kind}.{name}"
-        broker_key = "" if type_ in (Type.STRING, Type.BOOLEAN) else f"group.{own}"
-        yield GroupSetting(no_effect(own, type_, default, why, check), broker_key)
-
-
 def _own(name: str, default: int, doc: str, check: Check) -> GroupSetting:
     return GroupSetting(works(f"consumer.{name}", Type.INT, default, doc, check), f"group.consumer.{name}")
 
@@ -199,15 +190,4 @@ GROUP_SETTINGS: tuple[GroupSetting, ...] = (
     _own("session.timeout.ms", 45000, "How long a member may be silent before it is removed.", at_least(1)),
     _own("heartbeat.interval.ms", 5000, "How often members should send a heartbeat.", at_least(1)),
     _own("assignment.interval.ms", 1000, "Least time between two assignments of the group.", at_least(0)),
-    *_rows(
-        _NO_STREAMS,
-        "streams",
-        {
-            "session.timeout.ms": (Type.INT, 45000, at_least(1)),
-            "heartbeat.interval.ms": (Type.INT, 5000, at_least(1)),
-            "assignment.interval.ms": (Type.INT, 1000, at_least(0)),
-            "initial.rebalance.delay.ms": (Type.INT, 3000, at_least(0)),
-            "num.standby.replicas": (Type.INT, 0, at_least(0)),
-        },
-    ),
 )

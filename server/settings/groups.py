@@ -1,6 +1,7 @@
 """Settings of consumer groups and of the internal topic that holds their offsets.
 
-Those of KIP-848 groups are in `consumer_groups`, those of share groups in `share_groups`.
+Those of KIP-848 groups are in `consumer_groups`, those of share groups in `share_groups`,
+of streams groups in `streams_groups`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from barnabas.server.settings.model import (
     Type,
     at_least,
     between,
-    family,
     no_effect,
     only,
     works,
 )
 
 _ONE_LOOP = "one event loop runs every group"
-_NO_STREAMS = "streams groups are not served"
 
 SETTINGS: tuple[Setting, ...] = (
     works(
@@ -119,25 +118,5 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     no_effect(
         "group.coordinator.cached.buffer.max.bytes", Type.INT, 1048588, "no buffers are cached", at_least(524288)
-    ),
-    *family(
-        no_effect,
-        "Belongs to streams groups (KIP-1071).",
-        _NO_STREAMS,
-        (
-            ("group.streams.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.streams.min.session.timeout.ms", Type.INT, 45000, at_least(1)),
-            ("group.streams.max.session.timeout.ms", Type.INT, 60000, at_least(1)),
-            ("group.streams.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.streams.min.heartbeat.interval.ms", Type.INT, 5000, at_least(1)),
-            ("group.streams.max.heartbeat.interval.ms", Type.INT, 15000, at_least(1)),
-            ("group.streams.initial.rebalance.delay.ms", Type.INT, 3000, at_least(0)),
-            ("group.streams.max.size", Type.INT, INT_MAX, at_least(1)),
-            ("group.streams.num.standby.replicas", Type.INT, 0, at_least(0)),
-            ("group.streams.max.standby.replicas", Type.INT, 2, at_least(0)),
-            ("group.streams.assignment.interval.ms", Type.INT, 1000, at_least(0)),
-            ("group.streams.min.assignment.interval.ms", Type.INT, 0, at_least(0)),
-            ("group.streams.max.assignment.interval.ms", Type.INT, 15000, at_least(0)),
-        ),
     ),
 )

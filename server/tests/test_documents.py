@@ -27,6 +27,7 @@ LINE_MAX = 120
 OTHERS = {
     *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version", "share.version"),
     "metadata.version",
+    "streams.version",
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 }
 # Stand for a name of the reader's choice.

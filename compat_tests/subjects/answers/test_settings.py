@@ -26,7 +26,6 @@ _OVERRULED = "The value that is set; Apache Kafka shows the default while log.re
 _THE_FUTURE = "Timestamps may lie in the future as with 3.9; 4.0 allows an hour."
 DIFFERENCES = {
     "broker config.providers": _STARTS_ONLY,
-    "broker group.coordinator.rebalance.protocols": "Streams groups are not served yet.",
     "broker log.message.timestamp.after.max.ms": _THE_FUTURE,
     "broker log.retention.hours": _OVERRULED,
     "broker log.retention.minutes": _OVERRULED,

@@ -10,11 +10,20 @@ import pytest
 
 from compat_tests.harness.restartable import Restartable, start_restartable
 
+SETTINGS = [
+    "group.initial.rebalance.delay.ms=0",
+    "group.streams.initial.rebalance.delay.ms=0",
+    "group.streams.min.session.timeout.ms=6000",
+    "group.streams.session.timeout.ms=6000",
+    "group.streams.min.heartbeat.interval.ms=1500",
+    "group.streams.heartbeat.interval.ms=1500",
+]
+
 
 @pytest.fixture
 def restartable(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[Restartable]:
     """A broker of this test's own, running; it makes groups without delay, as everywhere in this suite."""
-    made = start_restartable(pytestconfig, tmp_path / "broker", ["group.initial.rebalance.delay.ms=0"])
+    made = start_restartable(pytestconfig, tmp_path / "broker", SETTINGS)
     yield made
     made.stop()
 

@@ -14,8 +14,8 @@ from barnabas.replication.store.store import Create, Set, Store
 from barnabas.replication.tree import features
 from barnabas.replication.tree.features import FeatureUpdate, check_updates, decode_finalised, encode_finalised
 
-TV, GV, SV = features.TRANSACTION_VERSION, features.GROUP_VERSION, features.SHARE_VERSION
-OURS = {TV: (1, 2), GV: (1, 1), SV: (1, 1)}
+TV, GV, SV, KV = features.TRANSACTION_VERSION, features.GROUP_VERSION, features.SHARE_VERSION, features.STREAMS_VERSION
+OURS = {TV: (1, 2), GV: (1, 1), SV: (1, 1), KV: (1, 1)}
 
 
 def test_the_node() -> None:
@@ -33,9 +33,9 @@ def test_the_node() -> None:
 
 
 def test_a_broker_alone_has_everything_that_is_not_switched_off() -> None:
-    assert decode_finalised(encode_finalised({}), 0).levels(clustered=False) == {TV: 2, GV: 1, SV: 1}
-    assert decode_finalised(encode_finalised({TV: 0}), 0).levels(clustered=False) == {TV: 0, GV: 1, SV: 1}
-    assert decode_finalised(encode_finalised({TV: 1}), 0).levels(clustered=True) == {TV: 1, GV: 0, SV: 0}
+    assert decode_finalised(encode_finalised({}), 0).levels(clustered=False) == {TV: 2, GV: 1, SV: 1, KV: 1}
+    assert decode_finalised(encode_finalised({TV: 0}), 0).levels(clustered=False) == {TV: 0, GV: 1, SV: 1, KV: 1}
+    assert decode_finalised(encode_finalised({TV: 1}), 0).levels(clustered=True) == {TV: 1, GV: 0, SV: 0, KV: 0}
 
 
 def test_unreadable_registrations_support_nothing() -> None:
@@ -116,11 +116,11 @@ async def test_updates_are_written_and_the_epoch_rises() -> None:
     assert await store.get(features.NODE) is None
     await update(store, off, clustered=False)
     found = await features.read_finalised(store)
-    assert (found.levels(clustered=False), found.epoch) == ({TV: 0, GV: 1, SV: 1}, 0)
+    assert (found.levels(clustered=False), found.epoch) == ({TV: 0, GV: 1, SV: 1, KV: 1}, 0)
     await update(store, on, clustered=False)
     await update(store, on, clustered=False)  # changes nothing
     found = await features.read_finalised(store)
-    assert (found.levels(clustered=False), found.epoch) == ({TV: 2, GV: 1, SV: 1}, 1)
+    assert (found.levels(clustered=False), found.epoch) == ({TV: 2, GV: 1, SV: 1, KV: 1}, 1)
 
 
 async def test_in_a_cluster_what_is_off_is_not_named() -> None:

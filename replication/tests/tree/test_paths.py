@@ -109,6 +109,7 @@ def test_registration() -> None:
         "features": {
             "group.version": {"min_version": 1, "max_version": 1},
             "share.version": {"min_version": 1, "max_version": 1},
+            "streams.version": {"min_version": 1, "max_version": 1},
             "transaction.version": {"min_version": 1, "max_version": 2},
         },
         "rack": "r",

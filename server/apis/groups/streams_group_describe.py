@@ -3,7 +3,7 @@
 Behaviour: each group is answered once, with its own error: GROUP_ID_NOT_FOUND, with a message, also for a group of
 another kind; INVALID_GROUP_ID for the empty id; TOPIC_AUTHORIZATION_FAILED for a group with a topic that the caller may
 not describe. A topology that is ready has the partitions that its internal topics have; else it is as a member has sent
-it. While `streams.version` is 0 all groups get UNSUPPORTED_VERSION. Authorized operations: all of them without an
+it. While the protocol is off all groups get UNSUPPORTED_VERSION. Authorized operations: all of them without an
 authorizer.
 """
 

@@ -4,8 +4,9 @@ Behaviour: the member's epoch says what it does (0 join, -1 leave, else stay); n
 the epoch, the tasks whenever they changed, and what stands in the way of them (statuses). The rules are in
 `barnabas.coordinator.group.streams`. It waits for no other member, only until its own changes are committed. Internal
 topics that are missing are made, if the client may: CREATE on the cluster or on all of them; what comes of it is told
-with the status MISSING_INTERNAL_TOPICS, of at most three topics. While `streams.version` is 0 the answer is
-UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
+with the status MISSING_INTERNAL_TOPICS, of at most three topics. While the protocol is off
+(`group.coordinator.rebalance.protocols` without streams, or `streams.version` 0) the answer is UNSUPPORTED_VERSION,
+though ApiVersions lists the API, as in Apache Kafka.
 
 Not done, as in Apache Kafka 4.3: static members, regular expressions for source topics, task offsets, warm-up tasks and
 new topologies are refused with INVALID_REQUEST.
@@ -38,8 +39,9 @@ _KEPT_BEATS: Final = 2
 
 
 def is_enabled(svc: Services) -> bool:
-    """Whether streams groups are served: `streams.version` is finalised at 1."""
-    return svc.features.level(STREAMS_VERSION) >= 1
+    """Whether streams groups are served: `streams.version` is finalised at 1, and the setting has them."""
+    offered = svc.config.get_value("group.coordinator.rebalance.protocols")
+    return isinstance(offered, tuple) and "streams" in offered and svc.features.level(STREAMS_VERSION) >= 1
 
 
 def handle(svc: Services, ctx: RequestContext, req: StreamsGroupHeartbeatRequest) -> Any:

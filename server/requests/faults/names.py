@@ -95,6 +95,7 @@ SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Listed("group_ids", "", "groups", "group_id", "group"),
     ApiKey.SHARE_GROUP_DESCRIBE: Listed("group_ids", "", "groups", "group_id", "group"),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Listed("group_ids", "", "groups", "group_id", "group"),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Listed("groups", "group_id", "groups", "group_id", "group"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Read(frozenset(("topic",))),
 }

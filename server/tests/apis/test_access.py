@@ -135,6 +135,8 @@ RULES: dict[ApiKey, Rule] = {
     **dict.fromkeys(SHARE_STATE, Rule(cluster(Op.CLUSTER_ACTION), C)),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Rule(group(Op.DESCRIBE, "s") + on_topic(Op.DESCRIBE), G),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Rule(group(Op.READ, "s") + on_topic(Op.READ), G),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: Rule(group(Op.READ, "k") + on_topic(Op.DESCRIBE), G),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Rule(group(Op.DESCRIBE), G),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Rule(group(Op.DELETE, "s") + on_topic(Op.READ), G),
 }
 VERSIONS = {key: [version for other, version in PAIRS if other == key] for key, _ in PAIRS}

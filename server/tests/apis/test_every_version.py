@@ -22,6 +22,7 @@ from barnabas.kproto.messages import (
     InitProducerIdRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
+    StreamsGroupHeartbeatRequest,
     SyncGroupRequest,
 )
 from barnabas.kproto.notation import Struct
@@ -339,6 +340,19 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
         topics=[{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}],
     ),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _always(group_id="s", topics=[{"topic_name": "t"}]),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: _always(
+        group_id="k",
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        process_id="p",
+        topology=StreamsGroupHeartbeatRequest.Topology(
+            subtopologies=[StreamsGroupHeartbeatRequest.Subtopology(subtopology_id="0", source_topics=["t"])]
+        ),
+        active_tasks=[],
+        standby_tasks=[],
+        warmup_tasks=[],
+    ),
+    ApiKey.STREAMS_GROUP_DESCRIBE: _always(group_ids=["g"]),
 }
 
 TRANSACTIONAL = {
@@ -370,6 +384,7 @@ SHARE_STATE = (
 NOT_AN_ERROR = {
     (ApiKey.SHARE_GROUP_DESCRIBE, 1): {ErrorCode.GROUP_ID_NOT_FOUND},
     (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0): {ErrorCode.GROUP_ID_NOT_FOUND},
+    (ApiKey.STREAMS_GROUP_DESCRIBE, 0): {ErrorCode.GROUP_ID_NOT_FOUND},
     **{(ApiKey.SHARE_ACKNOWLEDGE, version): {ErrorCode.SHARE_SESSION_NOT_FOUND} for version in (1, 2)},
     (ApiKey.READ_SHARE_GROUP_STATE, 0): {ErrorCode.INVALID_REQUEST},
     **{(ApiKey.WRITE_SHARE_GROUP_STATE, version): {ErrorCode.INVALID_REQUEST} for version in (0, 1)},

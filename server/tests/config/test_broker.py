@@ -44,7 +44,7 @@ REFUSED = {
     "inter.broker.protocol.version": "0.11.0",
     "offsets.topic.compression.codec": "1",
     "offsets.commit.required.acks": "2",
-    "group.coordinator.rebalance.protocols": "classic,streams",
+    "group.coordinator.rebalance.protocols": "consumer,streams",
     "create.topic.policy.class.name": "org.example.Policy",
     "config.providers": "file",
     "remote.log.storage.system.enable": "true",

@@ -115,25 +115,26 @@ def test_a_session_is_longer_than_a_heartbeat_interval() -> None:
 _TIMES = ("session.timeout", "heartbeat.interval", "assignment.interval")
 
 
-def test_settings_of_other_kinds_of_groups_are_stored_without_effect() -> None:
+def test_a_group_may_have_settings_of_every_kind() -> None:
     config = BrokerConfig.from_values({})
     own = {"streams.num.standby.replicas": "1", "consumer.heartbeat.interval.ms": "6000"}
     group_config.check(config, own)
-    assert [line.partition("=")[0] for line in group_config.remarks(own)] == ["streams.num.standby.replicas"]
-    assert {one.name for one in group_config.entries(config, own)} == {*own, *WORKING}
+    assert {one.name: one.value for one in group_config.entries(config, own)}.items() >= own.items()
     assert {one.name for one in group_config.entries(config, {})} == WORKING
     (asked,) = group_config.entries(config, {}, ["streams.num.standby.replicas"])
     assert (asked.value, asked.synonyms[0].name) == ("0", "group.streams.num.standby.replicas")
 
 
 WORKING = {
-    *(f"{kind}.{name}.ms" for kind in ("consumer", "share") for name in _TIMES),
+    *(f"{kind}.{name}.ms" for kind in ("consumer", "share", "streams") for name in _TIMES),
     "share.record.lock.duration.ms",
     "share.delivery.count.limit",
     "share.partition.max.record.locks",
     "share.auto.offset.reset",
     "share.isolation.level",
     "share.renew.acknowledge.enable",
+    "streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas",
 }
 
 
@@ -146,13 +147,15 @@ WORKING = {
         ("group.consumer.assignors", "", "uniform, range or both"),
         ("group.consumer.migration.policy", "sideways", "one of"),
         ("group.coordinator.rebalance.protocols", "consumer", "with classic"),
-        ("group.coordinator.rebalance.protocols", "classic,streams", "with classic"),
+        ("group.coordinator.rebalance.protocols", "streams", "with classic"),
         ("group.share.session.timeout.ms", "44000", "group.share.min.session.timeout.ms=45000"),
         ("group.share.max.delivery.count.limit", "30", "from 5 to 25"),
         ("group.share.delivery.count.limit", "11", "from 2 to 10"),
         ("group.share.min.record.lock.duration.ms", "30001", "from 1000 to 30000"),
         ("group.share.max.share.sessions", "199", "group.share.max.size=200"),
         ("group.share.assignors", "sticky", "one assignor"),
+        ("group.streams.session.timeout.ms", "44000", "group.streams.min.session.timeout.ms=45000"),
+        ("group.streams.num.standby.replicas", "3", "group.streams.max.standby.replicas=2"),
     ],
 )
 def test_settings_of_the_broker_that_are_refused(key: str, value: str, named: str) -> None:

@@ -23,7 +23,7 @@ BY_PROPERTY = {
 
 
 # What bounds the settings of single groups, looked up by `barnabas.server.config.groups` under the names of those.
-BOUND_OF_GROUPS = re.compile(r"group\.(?:consumer|share)\.(min|max)\.")
+BOUND_OF_GROUPS = re.compile(r"group\.(?:consumer|share|streams)\.(min|max)\.")
 
 # Topic settings that the controller looks up by name.
 BY_NAME = {"unclean.leader.election.enable"}

@@ -1,7 +1,9 @@
-"""Streams groups of whole brokers over TCP. No broker serves them yet: here they are told to."""
+"""Streams groups of whole brokers over TCP."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -25,9 +27,7 @@ from barnabas.kproto.messages import (
     StreamsGroupHeartbeatResponse,
 )
 from barnabas.replication.tree import features
-from barnabas.server.apis import APIS
-from barnabas.server.apis.groups import streams_group_describe, streams_group_heartbeat
-from barnabas.server.broker import build
+from barnabas.server.apis import APIS, streams_apis
 from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.access_world import Op, world
 from barnabas.server.tests.apis.test_access import group, on_topic
@@ -35,19 +35,30 @@ from barnabas.server.tests.metrics.kit import dialled
 from barnabas.server.tests.whole.cluster_users import User, three_brokers
 
 E = ErrorCode
-STREAMS_APIS = (streams_group_heartbeat.API, streams_group_describe.API)
 COUNTED = topology(subtopology(writes=["g-r"]), subtopology("1", (), reads=["g-r"], changelogs=["g-cl"]))
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "APIS", (*APIS, *STREAMS_APIS))
-    monkeypatch.setitem(features.SUPPORTED, features.STREAMS_VERSION, (0, 1))  # type: ignore[arg-type]
+def test_what_is_listed_is_what_is_imported() -> None:
+    late = [api for api in APIS if api.key in streams_apis.APIS]
+    assert len(late) == 2
+    for api in late:
+        assert (api.load().key, api.load().versions) == (api.key, api.versions)
 
 
-def test_nobody_is_told_of_them() -> None:
-    assert features.STREAMS_VERSION not in features.SUPPORTED
-    assert not {api.key for api in APIS} & {api.key for api in STREAMS_APIS}
+def test_a_broker_that_nobody_asks_for_them_loads_none_of_it() -> None:
+    source = (
+        "import sys, trio\n"
+        "from barnabas.kproto.messages import FindCoordinatorRequest\n"
+        "from barnabas.server.testing import connected, embedded_broker\n"
+        "async def main():\n"
+        "    async with embedded_broker() as broker, connected(broker) as client:\n"
+        "        assert (await client.ask(FindCoordinatorRequest(key='g'), 3)).error_code == 0\n"
+        "trio.run(main)\n"
+        "ours = ('barnabas.coordinator.group.streams.', 'barnabas.server.coordinators.streams.')\n"
+        "print([name for name in sys.modules if name.startswith(ours)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def joining(member_id: str = "m", topology: Any = COUNTED) -> StreamsGroupHeartbeatRequest:
@@ -111,7 +122,7 @@ async def without_delay(client: Client) -> None:
     assert answer.responses[0].error_code == E.NONE
 
 
-async def test_a_broker_alone(served: None, tmp_path: Any) -> None:
+async def test_a_broker_alone(tmp_path: Any) -> None:
     every = {"0_0", "0_1", "0_2", "1_0", "1_1", "1_2"}
     async with embedded_broker(tmp_path, num_partitions="3") as broker, dialled(broker) as client:
         versions = await client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
@@ -179,17 +190,20 @@ async def test_a_broker_alone(served: None, tmp_path: Any) -> None:
         assert {each.name: each.value for each in configs} == dict(zip(names, "00", strict=True))
 
 
-async def test_while_the_feature_is_off(served: None, tmp_path: Any) -> None:
-    async with embedded_broker(tmp_path) as broker, dialled(broker) as client:
-        await broker.services.features.update(
-            [features.FeatureUpdate(features.STREAMS_VERSION, 0, features.SAFE_DOWNGRADE)], validate_only=False
-        )
+@pytest.mark.parametrize("by_setting", [True, False])
+async def test_while_the_protocol_is_off(by_setting: bool, tmp_path: Any) -> None:
+    offered = {"group_coordinator_rebalance_protocols": "classic,consumer"} if by_setting else {}
+    async with embedded_broker(tmp_path, **offered) as broker, dialled(broker) as client:
+        if not by_setting:
+            await broker.services.features.update(
+                [features.FeatureUpdate(features.STREAMS_VERSION, 0, features.SAFE_DOWNGRADE)], validate_only=False
+            )
         assert (await client.ask(joining(), 0)).error_code == E.UNSUPPORTED_VERSION
         described = await client.ask(StreamsGroupDescribeRequest(group_ids=["g"]), 0)
         assert described.groups[0].error_code == E.UNSUPPORTED_VERSION
 
 
-async def test_what_cannot_be_made_is_told(served: None, tmp_path: Any) -> None:
+async def test_what_cannot_be_made_is_told(tmp_path: Any) -> None:
     """Of topics with a bad replication factor, for two heartbeats."""
     bad = topology(subtopology(changelogs=["cl"]))
     bad.subtopologies[0].state_changelog_topics[0].replication_factor = 7
@@ -211,7 +225,7 @@ async def test_what_cannot_be_made_is_told(served: None, tmp_path: Any) -> None:
         assert "cl" not in broker.services.image.topics
 
 
-async def test_names_that_no_topology_may_have(served: None, tmp_path: Any) -> None:
+async def test_names_that_no_topology_may_have(tmp_path: Any) -> None:
     async with embedded_broker(tmp_path) as broker, dialled(broker) as client:
         for name in ("__consumer_offsets", "no/name", ""):
             answer = await client.ask(joining(topology=topology(subtopology(sources=[name]))), 0)
@@ -222,7 +236,7 @@ async def test_names_that_no_topology_may_have(served: None, tmp_path: Any) -> N
         assert (await client.ask(broken, 0)).error_code == E.INVALID_REQUEST
 
 
-async def test_a_cluster_whose_coordinators_are_killed(served: None, autojump_clock: MockClock) -> None:
+async def test_a_cluster_whose_coordinators_are_killed(autojump_clock: MockClock) -> None:
     async with three_brokers() as cluster:
         user = User(cluster)
         await user.topic("in")
@@ -256,7 +270,7 @@ async def test_a_cluster_whose_coordinators_are_killed(served: None, autojump_cl
                 members[1].epoch, members[1].tasks = 0, ""
 
 
-async def test_who_may_join_describe_and_have_topics_made(served: None, autojump_clock: MockClock) -> None:
+async def test_who_may_join_describe_and_have_topics_made(autojump_clock: MockClock) -> None:
     async with world("in") as (broker, rights, alice, root):
         await root.ask(FindCoordinatorRequest(key="g"), 3)
         await trio.sleep(1)

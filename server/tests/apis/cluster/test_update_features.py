@@ -16,7 +16,8 @@ from barnabas.replication.tree import features
 from barnabas.server.testing import Client, connected, embedded_broker, embedded_cluster
 
 E = ErrorCode
-TV, GV, MV, SV = "transaction.version", "group.version", "metadata.version", "share.version"
+TV, GV, MV = "transaction.version", "group.version", "metadata.version"
+SV, KV = "share.version", "streams.version"
 
 
 async def levels(client: Client, version: int = 4) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
@@ -51,12 +52,12 @@ async def update(
 async def test_a_broker_alone_has_the_newest_levels(autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker() as broker, connected(broker) as client:
         assert await levels(client) == (
-            {GV: (0, 1), SV: (0, 1), TV: (0, 2), MV: (21, 21)},
-            {GV: 1, SV: 1, TV: 2, MV: 21},
+            {GV: (0, 1), SV: (0, 1), KV: (0, 1), TV: (0, 2), MV: (21, 21)},
+            {GV: 1, SV: 1, KV: 1, TV: 2, MV: 21},
             0,
         )
         # Older clients cannot read a lowest level of 0.
-        assert await levels(client, 3) == ({MV: (21, 21)}, {GV: 1, SV: 1, TV: 2, MV: 21}, 0)
+        assert await levels(client, 3) == ({MV: (21, 21)}, {GV: 1, SV: 1, KV: 1, TV: 2, MV: 21}, 0)
         plain = await client.ask(ApiVersionsRequest(), 2)
         assert plain.finalized_features == []
 
@@ -68,10 +69,10 @@ async def test_every_version_changes_levels(version: int, autojump_clock: trio.a
         assert (told.error_code, told.error_message) == (E.NONE, None)
         results = [(each.feature, each.error_code) for each in told.results]
         assert results == ([] if version == 2 else [(TV, E.NONE), (GV, E.NONE)])
-        assert (await levels(client))[1:] == ({SV: 1, TV: 1, MV: 21}, 1)
+        assert (await levels(client))[1:] == ({SV: 1, KV: 1, TV: 1, MV: 21}, 1)
         assert broker.services.features.level(TV) == 1
         assert (await update(client, (TV, 2), version=version)).error_code == E.NONE
-        assert (await levels(client))[1:] == ({SV: 1, TV: 2, MV: 21}, 2)
+        assert (await levels(client))[1:] == ({SV: 1, KV: 1, TV: 2, MV: 21}, 2)
 
 
 async def test_all_or_nothing(autojump_clock: trio.abc.Clock) -> None:
@@ -86,14 +87,14 @@ async def test_all_or_nothing(autojump_clock: trio.abc.Clock) -> None:
         assert told.error_code == E.INVALID_UPDATE_VERSION
         assert "without setting the upgrade type" in (told.error_message or "")
         assert (await update(client, (TV, 1), down=True, validate_only=True)).error_code == E.NONE
-        assert (await levels(client))[1:] == ({GV: 1, SV: 1, TV: 2, MV: 21}, 0)
+        assert (await levels(client))[1:] == ({GV: 1, SV: 1, KV: 1, TV: 2, MV: 21}, 0)
 
 
 async def test_levels_outlast_a_restart(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
     async with embedded_broker(tmp_path) as broker, connected(broker) as client:
         await update(client, (TV, 0), down=True)
     async with embedded_broker(tmp_path) as broker, connected(broker) as client:
-        assert (await levels(client))[1] == {GV: 1, SV: 1, MV: 21}
+        assert (await levels(client))[1] == {GV: 1, SV: 1, KV: 1, MV: 21}
 
 
 async def test_coordinators_are_notified_of_a_change(autojump_clock: trio.abc.Clock) -> None:
@@ -130,7 +131,7 @@ async def test_the_level_of_metadata_is_that_of_the_protocol_between_brokers(aut
         supported, finalised, _ = await levels(client)
         assert (supported[MV], finalised[MV]) == ((14, 14), 14)
         assert (await update(client, (MV, 14), (TV, 1), down=True)).error_code == E.NONE
-        assert (await levels(client))[1:] == ({GV: 1, SV: 1, TV: 1, MV: 14}, 1)
+        assert (await levels(client))[1:] == ({GV: 1, SV: 1, KV: 1, TV: 1, MV: 14}, 1)
         node = await broker._store_session.get(features.NODE)
         assert node is not None
         assert MV not in node.data.decode()
