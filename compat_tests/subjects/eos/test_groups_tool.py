@@ -1,0 +1,67 @@
+"""kafka-streams-groups on the group of an application of Kafka Streams: while it runs, and when it is gone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.clients.tools_cli.test_topics import CLIENT
+from compat_tests.clients.tools_cli.tools import Tools
+from compat_tests.clients.tools_cli.warm import WarmJvms
+from compat_tests.harness.restartable import Restartable
+from compat_tests.subjects.eos.applications import Application
+from compat_tests.subjects.eos.readers import administrator
+
+pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+
+TITLE = "kafka-streams-groups: the group of an application, while it runs and when it is gone"
+LINES, COUNTS, NAME = "lines", "word-counts", "counter"
+
+
+def words(text: str) -> list[str]:
+    """The words of each line of a table, by one blank."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.case("command-line tools", TITLE, CLIENT)
+def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: Path) -> None:
+    admin = administrator(restartable.bootstrap)
+    for made in admin.create_topics([NewTopic(name, 2, 1) for name in (LINES, COUNTS)]).values():
+        made.result(30)
+    tools = Tools(restartable.bootstrap, warm_jvms)
+
+    def said(*arguments: str, expect: int | None = 0) -> str:
+        return tools("kafka-streams-groups", *arguments, expect=expect)
+
+    about = ("--describe", "--group", NAME)
+    application = Application(
+        restartable.bootstrap, (NAME, LINES, COUNTS), tmp_path / "state", ["group.protocol=streams"]
+    )
+    application.start()
+    try:
+        application.wait_until_ready()
+        tools.produce(LINES, ["a b c", "a b", "a"])
+        assert sorted(tools.consume(COUNTS, 6)) == ["1", "1", "1", "2", "2", "3"]
+        assert re.search(rf"^{NAME}\s+Streams\s+streams", tools("kafka-groups", "--list"), re.MULTILINE)
+        assert re.search(rf"^{NAME}\s+Stable", said("--list", "--state"), re.MULTILINE)
+        header, state = words(said(*about, "--state"))
+        assert header == "GROUP COORDINATOR (ID) STATE #MEMBERS"
+        assert re.fullmatch(rf"{NAME} \S+ \(\d+\) Stable 2", state)
+        members = said(*about, "--members")
+        assert len(re.findall(rf"^{NAME}\s", members, re.MULTILINE)) == 2
+        assert all(task in members for task in ("0:", "1:"))
+        offsets = said(*about, "--offsets")
+        assert len(re.findall(rf"^{NAME}\s+{LINES}\s+[01]\s", offsets, re.MULTILINE)) == 2
+        assert "GroupNotEmptyException" in said("--delete", "--group", NAME, expect=None)
+    finally:
+        application.stop()
+    assert re.search(rf"^{NAME}\s+Empty", said("--list", "--state"), re.MULTILINE)
+    reset = said("--reset-offsets", "--group", NAME, "--all-input-topics", "--to-earliest", "--execute")
+    assert {
+        (topic, int(offset)) for topic, offset in re.findall(rf"^{NAME}\s+(\S+)\s+\d+\s+(\d+)", reset, re.MULTILINE)
+    } == {(LINES, 0)}
+    said("--delete", "--group", NAME)
+    assert NAME not in said("--list")
