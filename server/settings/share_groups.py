@@ -124,7 +124,7 @@ SETTINGS: tuple[Setting, ...] = (
         between(100, 2000),
         between(2000, 10000),
     ),
-    works("group.share.max.size", Type.SHORT, 200, "How many members a share group may have.", between(1, 1000)),
+    works("group.share.max.size", Type.INT, 200, "How many members a share group may have.", between(1, 1000)),
     works(
         "group.share.max.share.sessions",
         Type.INT,
