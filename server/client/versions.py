@@ -51,6 +51,10 @@ SPOKEN: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
 }
 
 _SINCE: Final[dict[ApiKey, str]] = {
@@ -76,6 +80,10 @@ _SINCE: Final[dict[ApiKey, str]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: "3.0",
     ApiKey.LIST_TRANSACTIONS: "3.0",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "3.7",
+    ApiKey.SHARE_GROUP_DESCRIBE: "4.1",
+    ApiKey.STREAMS_GROUP_DESCRIBE: "4.1",
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "4.1",
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: "4.1",
 }
 """The Apache Kafka that first served what is spoken here."""
 

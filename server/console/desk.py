@@ -18,8 +18,9 @@ import trio
 
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.failures import ClientError, Failed
-from barnabas.server.client.groups import CLASSIC, CONSUMER, ListedGroup, list_groups
-from barnabas.server.client.lag import GroupLag, lags
+from barnabas.server.client.groups.groups import list_groups
+from barnabas.server.client.groups.lag import GroupLag, lags
+from barnabas.server.client.groups.values import ListedGroup
 from barnabas.server.client.log_dirs import LogDir, describe_log_dirs
 from barnabas.server.client.topics import list_topics
 from barnabas.server.client.view import TopicView
@@ -31,7 +32,6 @@ GROUPS_S: Final = 3.0
 SIZES_S: Final = 15.0
 GROUPS_MAX: Final = 1000
 """How many groups the lag is worked out of for pages of all; of the others, where they are shown."""
-WITH_LAG: Final = (CLASSIC, CONSUMER)
 """The kinds of groups that have one."""
 LANES: Final = 4
 TAILS: Final = 8
@@ -153,7 +153,7 @@ class Desk:
 
     async def _ask_groups(self) -> Groups:
         listed, silent = await list_groups(self.client)
-        wanted = [name for name, each in listed.items() if each.kind in WITH_LAG][:GROUPS_MAX]
+        wanted = [*listed][:GROUPS_MAX]
         return Groups(listed, await lags(self.client, wanted, times=False) if wanted else {}, silent)
 
     async def _ask_sizes(self) -> Mapping[TopicPartition, int]:

@@ -19,7 +19,7 @@ import trio
 
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import ClientError, Failed
-from barnabas.server.client.lag import GroupLag, Unread, times_of, unread, with_times
+from barnabas.server.client.groups.lag import GroupLag, Unread, times_of, unread, with_times
 from barnabas.server.client.offsets import Span
 from barnabas.server.console.desk import Desk, Groups
 from barnabas.server.console.rates import Rates

@@ -2,9 +2,9 @@
 
 | module | what |
 | --- | --- |
-| `groups`, `transactions` | the two coordinators: their operations, and what is particular to them (`Subject`) |
-| `share_states` | the third one, which no request reaches yet: what is stored of share partitions |
-| `share/` | what share groups need besides: requests to share coordinators, and operations on the groups |
+| `groups`, `transactions`, `share_states` | the three coordinators: operations, and what is their own (`Subject`) |
+| `share/`, `late_shares` | for share groups: requests to share coordinators, operations; made when somebody asks |
+| `streams/` | for streams groups: operations, and internal topics made for them |
 | `deleted_topics`, `gone_topics` | the cluster has deleted topics: who watches for that; how machines forget them |
 | `runtime` | runs a coordinator's machines; the face of the next four, which share a `CoordinatedShard` per partition |
 | `coordinated_shard` | a partition that is led here, its machine, and its state: LOADING, ACTIVE, CLOSED |

@@ -23,16 +23,15 @@ from barnabas.server.cli.client.client_results import (
 from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
 from barnabas.server.client.failures import Failed, Refused
-from barnabas.server.client.groups import Committed, Group, ListedGroup, delete_groups, describe_groups, list_groups
-from barnabas.server.client.lag import GroupLag, PartitionLag, lags
+from barnabas.server.client.groups.groups import delete_groups, describe_groups, list_groups
+from barnabas.server.client.groups.lag import GroupLag, PartitionLag, lags
+from barnabas.server.client.groups.resets import Reset, To, plan_reset, reset
+from barnabas.server.client.groups.values import CONSUMER, Committed, Group, ListedGroup
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span
-from barnabas.server.client.resets import Reset, To, plan_reset, reset
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.when import LATEST as LATEST_WORD
 from barnabas.server.client.texts.when import duration, parse_place, time_utc
 from barnabas.server.client.topics import describe_topics
-
-_DESCRIBED: Final = ("classic", "consumer")
 
 
 def _now_ms() -> int:
@@ -47,7 +46,7 @@ async def _list(chosen: argparse.Namespace, client: Client) -> int:
     wanted = [each for name, each in groups.items() if not chosen.pattern or fnmatchcase(name, chosen.pattern)]
     behind: dict[str, GroupLag | Failed] = {}
     if chosen.long:
-        behind = await lags(client, [each.group_id for each in wanted if each.kind in _DESCRIBED])
+        behind = await lags(client, [each.group_id for each in wanted])
     now_ms = _now_ms()
     if chosen.json:
         print_json([_listed(each, behind.get(each.group_id), now_ms, chosen.long) for each in wanted])
@@ -115,6 +114,8 @@ def _print_group(lag: GroupLag, now_ms: int) -> None:
         for each in lag.partitions:
             end = each.span.end if isinstance(each.span, Span) else None
             client_id, host = (each.member.client_id, each.member.host) if each.member is not None else ("-", "-")
+            if each.readers > 1:
+                client_id, host = counted(each.readers, "member"), "-"
             rows.append(
                 [
                     each.topic,
@@ -197,7 +198,9 @@ def _whole(lag: GroupLag, now_ms: int) -> dict[str, Any]:
 async def _reset(chosen: argparse.Namespace, client: Client) -> int:
     to = _to(chosen)
     partitions = None if chosen.topic is None else await _partitions(chosen.topic, client)
-    plan = raise_failed(f"group {chosen.name}", await plan_reset(client, chosen.name, partitions, to))
+    group = (await describe_groups(client, [chosen.name]))[chosen.name]
+    kind = group.kind if isinstance(group, Group) else CONSUMER  # there need be none yet
+    plan = raise_failed(f"group {chosen.name}", await plan_reset(client, chosen.name, partitions, to, kind))
     if not plan:
         complain(f"group {chosen.name} has read nothing yet; name what it shall read with --topic")
         return FAILED
@@ -217,7 +220,7 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
             print("\nNothing was changed. With --yes it is done.")
         return code
     await _without_members(chosen.name, client)
-    done = await reset(client, chosen.name, plan)
+    done = await reset(client, chosen.name, plan, kind)
     code = max(code, complain_of((f"{place[0]}-{place[1]}", why) for place, why in done.items() if why is not None))
     changed = sum(why is None for why in done.values())
     if not chosen.json:

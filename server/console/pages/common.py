@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Group, describe_groups
+from barnabas.server.client.groups.groups import describe_groups
+from barnabas.server.client.groups.values import Group
 from barnabas.server.client.offsets import Span
 from barnabas.server.client.topics import describe_topics
 from barnabas.server.client.view import TopicView

@@ -20,7 +20,8 @@ from typing import Final
 
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Committed, committed_offsets
+from barnabas.server.client.groups.committed import committed_offsets
+from barnabas.server.client.groups.values import Committed
 from barnabas.server.client.offsets import Span, list_offsets
 from barnabas.server.client.texts.when import EXPECTED, parse_place
 from barnabas.server.console.web.fields import Fields, Unclear

@@ -22,7 +22,8 @@ from barnabas.kproto.messages import (
 from barnabas.kproto.records import Record, build_batch
 from barnabas.server.broker.lives import Lives
 from barnabas.server.client.client import Client, open_client
-from barnabas.server.client.groups import committed_offsets, describe_groups, list_groups
+from barnabas.server.client.groups.committed import committed_offsets
+from barnabas.server.client.groups.groups import describe_groups, list_groups
 from barnabas.server.client.transactions import describe_transactions, list_transactions
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.partitions.partition import Partition

@@ -9,7 +9,9 @@ import trio
 
 from barnabas.kproto import ErrorCode as E
 from barnabas.kproto.messages import ApiVersionsRequest, FetchRequest, InitProducerIdRequest
-from barnabas.server.client.groups import Group, commit_offsets, committed_offsets, describe_groups
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets
+from barnabas.server.client.groups.groups import describe_groups
+from barnabas.server.client.groups.values import Group
 from barnabas.server.client.topics import NewTopic, create_topics
 from barnabas.server.runtime.virtual_clock import VirtualClock
 from barnabas.server.testing import Client as RawClient

@@ -15,7 +15,9 @@ from barnabas.logdir.dirs import snapshot as snapshots_of_directories
 from barnabas.logdir.dirs.snapshot import SnapshotDamaged
 from barnabas.server.broker.broker import BrokerFailed
 from barnabas.server.client.configs import Resource, ResourceKind, alter_configs
-from barnabas.server.client.groups import Group, commit_offsets, committed_offsets, delete_groups, describe_groups
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets
+from barnabas.server.client.groups.groups import delete_groups, describe_groups
+from barnabas.server.client.groups.values import Group
 from barnabas.server.client.offsets import delete_records
 from barnabas.server.client.topics import NewTopic, add_partitions, create_topics, delete_topics
 from barnabas.server.client.transactions import Transaction, describe_transactions

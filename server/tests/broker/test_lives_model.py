@@ -14,7 +14,8 @@ from barnabas.kproto import ErrorCode as E
 from barnabas.server.broker.lives import Lives
 from barnabas.server.client.client import Client
 from barnabas.server.client.configs import Resource, ResourceKind, alter_configs
-from barnabas.server.client.groups import commit_offsets, delete_groups
+from barnabas.server.client.groups.committed import commit_offsets
+from barnabas.server.client.groups.groups import delete_groups
 from barnabas.server.client.offsets import delete_records
 from barnabas.server.client.topics import NewTopic, add_partitions, create_topics, delete_topics
 from barnabas.server.runtime.virtual_clock import VirtualClock

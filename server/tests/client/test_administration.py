@@ -21,21 +21,14 @@ from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
 from barnabas.server.client.configs import Resource, ResourceKind, Source, alter_configs, describe_configs
 from barnabas.server.client.failures import Failed, Unsupported
-from barnabas.server.client.groups import (
-    Committed,
-    Group,
-    commit_offsets,
-    committed_offsets,
-    delete_groups,
-    delete_offsets,
-    describe_groups,
-    list_groups,
-)
-from barnabas.server.client.lag import GroupLag, lags
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets, delete_offsets
+from barnabas.server.client.groups.groups import delete_groups, describe_groups, list_groups
+from barnabas.server.client.groups.lag import GroupLag, lags
+from barnabas.server.client.groups.resets import Reset, To, plan_reset, reset
+from barnabas.server.client.groups.values import Committed, Group
 from barnabas.server.client.log_dirs import describe_log_dirs
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span, spans
 from barnabas.server.client.producer import Producer
-from barnabas.server.client.resets import Reset, To, plan_reset, reset
 from barnabas.server.client.topics import (
     NewTopic,
     add_partitions,

@@ -26,7 +26,7 @@ from barnabas.replication import Endpoint
 from barnabas.server.client import connections
 from barnabas.server.client.client import GROUP, Client, open_client, raise_failed
 from barnabas.server.client.failures import Failed, Refused, Unanswered, Unreachable, Unsupported
-from barnabas.server.client.groups import delete_groups, describe_groups
+from barnabas.server.client.groups.groups import delete_groups, describe_groups
 from barnabas.server.client.offsets import LATEST, NEWEST_TIME, Offset, list_offsets
 from barnabas.server.client.topics import NewTopic, create_topics, delete_topics
 from barnabas.server.testing import embedded_broker
@@ -292,7 +292,7 @@ async def test_groups_of_kinds_that_are_not_described(autojump_clock: MockClock)
             ]
             return exchange.framed(FindCoordinatorResponse(coordinators=rows))
         if exchange.key is ApiKey.LIST_GROUPS:
-            listed = ListGroupsResponse.ListedGroup(group_id="s", protocol_type="share", group_type="share")
+            listed = ListGroupsResponse.ListedGroup(group_id="s", protocol_type="flock", group_type="flock")
             return exchange.framed(ListGroupsResponse(groups=[listed]))
         missing = ErrorCode.GROUP_ID_NOT_FOUND
         if exchange.key is ApiKey.CONSUMER_GROUP_DESCRIBE:
@@ -306,7 +306,7 @@ async def test_groups_of_kinds_that_are_not_described(autojump_clock: MockClock)
 
     async with faked(1, {}, answer) as (client, _):
         found = await describe_groups(client, ["s", "none"])
-        assert "it is a group of the kind share, which is not described here" in str(found["s"])
+        assert "it is a group of the kind flock, which is not described here" in str(found["s"])
         assert "there is no such group" in str(found["none"])
 
 

@@ -18,8 +18,9 @@ from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.configs import Resource, ResourceKind, Source, alter_configs, describe_configs
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import commit_offsets, committed_offsets, delete_offsets, list_groups
-from barnabas.server.client.lag import GroupLag, lags
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets, delete_offsets
+from barnabas.server.client.groups.groups import list_groups
+from barnabas.server.client.groups.lag import GroupLag, lags
 from barnabas.server.client.log_dirs import describe_log_dirs
 from barnabas.server.client.offsets import EARLIEST, LATEST, NEWEST_TIME, Span, delete_records, list_offsets, spans
 from barnabas.server.client.producer import Placed, Producer

@@ -17,7 +17,7 @@ pytest.importorskip("starlette")
 
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import open_client
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.producer import Producer
 from barnabas.server.console.app import FORM_BYTES_MAX
 from barnabas.server.console.openapi import FORMS, QUERIES

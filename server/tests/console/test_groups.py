@@ -12,10 +12,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest
+from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest, ShareGroupHeartbeatRequest
 from barnabas.server.client.client import Client
-from barnabas.server.client.groups import Committed, Group, Member, commit_offsets, committed_offsets
-from barnabas.server.client.lag import GroupLag, PartitionLag
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets
+from barnabas.server.client.groups.lag import GroupLag, PartitionLag
+from barnabas.server.client.groups.values import Committed, Group, Member
 from barnabas.server.client.offsets import Span
 from barnabas.server.console.pages.groups.group import findings
 from barnabas.server.console.web.view import SAID
@@ -104,6 +105,36 @@ async def test_members_are_shown(autojump_clock: MockClock, place: Place) -> Non
         tried = await browser.post("/groups/modern/reset", {"topic": "orders", "positions": "0:0"})
         assert tried.status == 409
         assert "stop them first" in tried.words
+
+
+async def test_a_share_group_is_shown_and_set(autojump_clock: MockClock, place: Place) -> None:
+    browser, _ = place
+    async with connected(browser.broker) as raw:  # type: ignore[attr-defined]
+        with trio.fail_after(60):
+            for member_id in ("m-1", "m-2"):
+                joining = ShareGroupHeartbeatRequest(
+                    group_id="pool", member_id=member_id, member_epoch=0, subscribed_topic_names=["orders"]
+                )
+                assigned = False
+                while not assigned:
+                    answer = await raw.ask(joining, 1, client_id="<client>")
+                    assert answer.error_code == 0
+                    assigned = answer.assignment is not None and bool(answer.assignment.topic_partitions)
+                    await trio.sleep(0.5)
+        data = (await browser.get("/groups/pool/lag.json")).json
+        assert (data["kind"], data["assignor"], len(data["members"])) == ("share", "simple", 2)
+        assert sum(row["readers"] for row in data["partitions"]) == sum(each["partitions"] for each in data["members"])
+        page = await browser.get("/groups/pool/lag")
+        checked(page)
+        assert "Share group (KIP-932)" in page.words
+        for member_id in ("m-1", "m-2"):
+            leaving = ShareGroupHeartbeatRequest(group_id="pool", member_id=member_id, member_epoch=-1)
+            assert (await raw.ask(leaving, 1)).error_code == 0
+        done = await browser.post("/groups/pool/reset", {"topic": "orders", "positions": "0:0,1:2"})
+        assert done.status == 303
+        data = (await browser.get("/groups/pool/lag.json")).json
+        assert {row["partition"]: row["committed"] for row in data["partitions"]} == {0: 0, 1: 2}
+        checked(await browser.get("/groups"))
 
 
 # -- reset -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.kproto import ApiKey
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.topics import NewTopic, create_topics
 from barnabas.server.console.desk import GROUPS_MAX, GROUPS_S, TOPICS_S
 from barnabas.server.console.pages.common import ROWS

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from barnabas.kproto import ApiKey
 from barnabas.server.client.client import Client
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.topics import delete_topics
 from barnabas.server.console import history as history_of
 from barnabas.server.console.desk import Desk

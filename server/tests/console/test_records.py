@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.offsets import delete_records
 from barnabas.server.client.producer import Producer
 from barnabas.server.client.reader import Reader, read_all

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from barnabas.kproto import ApiKey
 from barnabas.server.client.client import open_client
 from barnabas.server.client.configs import Resource, ResourceKind, describe_configs
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.topics import NewTopic, create_topics
 from barnabas.server.console.web.view import SAID
 from barnabas.server.testing import embedded_broker, embedded_cluster

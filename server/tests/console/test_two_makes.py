@@ -17,7 +17,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.server.client.access.quotas import alter_quota, describe_quotas
 from barnabas.server.client.access.scram_users import Credential, delete_credential, describe_users, put_user
 from barnabas.server.client.client import Client, open_client
-from barnabas.server.client.groups import commit_offsets
+from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.moves import elect_preferred, list_moves, move
 from barnabas.server.client.topics import delete_topics
 from barnabas.server.console.app import Console, Options

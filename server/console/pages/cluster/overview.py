@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.server.client.failures import ClientError, Failed
-from barnabas.server.client.lag import GroupLag
+from barnabas.server.client.groups.lag import GroupLag
 from barnabas.server.client.log_dirs import LogDir, describe_log_dirs
 from barnabas.server.client.moves import list_moves
 from barnabas.server.console.web.view import View

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Committed, committed_offsets, delete_groups, delete_offsets
+from barnabas.server.client.groups.committed import committed_offsets, delete_offsets
+from barnabas.server.client.groups.groups import delete_groups
+from barnabas.server.client.groups.values import Committed
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.console.pages.common import group_of
 from barnabas.server.console.web.segments import segment

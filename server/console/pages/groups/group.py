@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Committed, Member
-from barnabas.server.client.lag import GroupLag, PartitionLag, lags
+from barnabas.server.client.groups.lag import GroupLag, PartitionLag, lags
+from barnabas.server.client.groups.values import STREAMS, Committed, Member
 from barnabas.server.client.offsets import Span
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.when import time_utc
@@ -85,7 +85,7 @@ def findings(found: GroupLag, growth: float | None) -> Iterator[str]:
         share = "All" if len(behind) == 1 else f"{(most.lag or 0) / found.lag:.0%}"
         yield f"{share} of the lag is in {most.topic}, partition {most.partition}{whose}."
     idle = sum(not member.partitions for member in group.members)
-    if idle:
+    if idle and group.kind != STREAMS:  # a member may have standby tasks, or wait for some
         many = counted(len(group.members), "member")
         yield f"{idle} of {many} have no partition: more members than partitions are no use."
     if growth is not None and growth > 0 and group.members and group.state == "Stable":
@@ -110,6 +110,7 @@ def _row(each: PartitionLag, now_ms: int) -> dict[str, Any]:
         "member_id": None if each.member is None else each.member.member_id,
         "client_id": None if each.member is None else each.member.client_id,
         "host": None if each.member is None else each.member.host,
+        "readers": each.readers,
         "trouble": "; ".join(troubles) or None,
     }
 

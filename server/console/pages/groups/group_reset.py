@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Group, commit_offsets, committed_offsets
+from barnabas.server.client.groups.lag import lags
+from barnabas.server.client.groups.resets import Reset, To, plan_reset, set_offsets
+from barnabas.server.client.groups.values import Group
 from barnabas.server.client.offsets import EARLIEST, LATEST
-from barnabas.server.client.resets import Reset, To, plan_reset
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.when import EXPECTED, parse_place
 from barnabas.server.client.topics import describe_topics
@@ -30,11 +31,11 @@ async def show(visit: Visit) -> View:
     plan: dict[TopicPartition, Reset] | None = None
     if visit.query.text("to"):
         try:
-            plan = await _plan(visit, group.group_id)
+            plan = await _plan(visit, group)
         except Unclear as error:
             problems = [str(error)]
-    committed = (await committed_offsets(visit.client, [group.group_id]))[group.group_id]
-    topics = sorted({topic for topic, _ in committed}) if not isinstance(committed, Failed) else []
+    found = (await lags(visit.client, [group.group_id], times=False))[group.group_id]
+    topics = sorted({each.topic for each in found.partitions}) if not isinstance(found, Failed) else []
     wanted = visit.query.text("topic")
     data: dict[str, Any] = {
         "group": group.group_id,
@@ -50,7 +51,7 @@ async def show(visit: Visit) -> View:
     return View("group_reset", f"Reset {group.group_id}", data, 400 if problems else 200)
 
 
-async def _plan(visit: Visit, name: str) -> dict[TopicPartition, Reset]:
+async def _plan(visit: Visit, group: Group) -> dict[TopicPartition, Reset]:
     """Raises Unclear, Refusal, ClientError."""
     to = _to(visit)
     topic = visit.query.text("topic")
@@ -67,7 +68,8 @@ async def _plan(visit: Visit, name: str) -> dict[TopicPartition, Reset]:
             partitions = [chosen]
     elif visit.query.text("partition"):
         raise Unclear("partition", "partition: of which topic?")
-    plan = await plan_reset(visit.client, name, partitions, to)
+    name = group.group_id
+    plan = await plan_reset(visit.client, name, partitions, to, group.kind)
     if isinstance(plan, Failed):
         raise refused(f"group {name}", plan)
     if not plan:
@@ -130,7 +132,9 @@ async def change(visit: Visit) -> Done:
     group = await group_of(visit)
     _must_be_empty(group)
     failed = {
-        place: why for place, why in (await commit_offsets(visit.client, name, offsets)).items() if why is not None
+        place: why
+        for place, why in (await set_offsets(visit.client, name, offsets, group.kind)).items()
+        if why is not None
     }
     if failed:
         (topic, index), why = next(iter(failed.items()))

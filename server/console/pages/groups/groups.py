@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.lag import GroupLag, lags
-from barnabas.server.console.desk import WITH_LAG
+from barnabas.server.client.groups.lag import GroupLag, lags
 from barnabas.server.console.pages.common import cut
 from barnabas.server.console.web.view import View
 from barnabas.server.console.web.visit import Visit
@@ -41,7 +40,7 @@ async def show(visit: Visit) -> View:
     without_lag = sum(row["lag"] is None for row in rows)
     shown, pages = cut(rows, visit.query)
     # With very many groups not all are looked at for every page; what it shows is.
-    unasked = [row["group"] for row in shown if row["group"] not in groups.behind and row["kind"] in WITH_LAG]
+    unasked = [row["group"] for row in shown if row["group"] not in groups.behind]
     found = await lags(visit.client, unasked, times=False) if unasked else {}
     shown = [{**row, **_found(_known(found[row["group"]]))} if row["group"] in found else row for row in shown]
     data = {

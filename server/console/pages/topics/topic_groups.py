@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.server.client.lag import GroupLag
+from barnabas.server.client.groups.lag import GroupLag
 from barnabas.server.console.pages.common import cut, topic_of
 from barnabas.server.console.web.view import View
 from barnabas.server.console.web.visit import Visit

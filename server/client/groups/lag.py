@@ -1,17 +1,21 @@
 """How far groups are behind: in records, and in seconds by the timestamp of the first record that is not read.
 
 The log's end is that of `kafka-consumer-groups`: the high watermark, whatever transactions are open. Records that were
-compacted away or aborted count as its difference of offsets does.
+compacted away or aborted count as its difference of offsets does. A share group counts its records itself.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Committed, Group, Member, committed_offsets, describe_groups
+from barnabas.server.client.groups.committed import committed_offsets
+from barnabas.server.client.groups.groups import describe_groups
+from barnabas.server.client.groups.newer import share_offsets
+from barnabas.server.client.groups.values import SHARE, Committed, Group, Member
 from barnabas.server.client.offsets import Span, spans
 from barnabas.server.client.reader import first_of_each
 from barnabas.server.client.reading import Read
@@ -20,7 +24,8 @@ from barnabas.server.client.reading import Read
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
     """One partition of a group. `committed` None: nothing. `span`: of the log. `unread_ms`: the time of the first
-    record that is not read, ms; None: all are read, or it has no time, or was not asked for. `member`: who reads it.
+    record that is not read, ms; None: all are read, or it has no time, or was not asked for. `member`: one of the
+    `readers`, so many.
     """
 
     topic: str
@@ -29,12 +34,15 @@ class PartitionLag:
     span: Span | Failed
     unread_ms: int | None = None
     member: Member | None = None
+    readers: int = 0
 
     @property
     def lag(self) -> int | None:
         """Records; None: not known. A group that is not behind although its offset is behind the log's end has 0."""
         if not isinstance(self.committed, Committed) or isinstance(self.span, Failed):
             return None
+        if self.committed.lag is not None:
+            return self.committed.lag
         return max(0, self.span.end - self.committed.offset)
 
     def lag_s(self, now_ms: int) -> float | None:
@@ -75,7 +83,12 @@ async def lags(client: Client, names: Iterable[str], *, times: bool = True) -> d
     """
     described = await describe_groups(client, names)
     there = {name: group for name, group in described.items() if not isinstance(group, Failed)}
-    committed = await committed_offsets(client, there) if there else {}
+    shares = [name for name, group in there.items() if group.kind == SHARE]
+    others = [name for name in there if name not in shares]
+    committed = {
+        **(await committed_offsets(client, others) if others else {}),
+        **(await share_offsets(client, shares) if shares else {}),
+    }
     wanted: set[TopicPartition] = set()
     for name, group in there.items():
         offsets = committed[name]
@@ -95,10 +108,14 @@ def _of_group(
     group: Group, offsets: Mapping[TopicPartition, Committed | Failed], ends: Mapping[TopicPartition, Span | Failed]
 ) -> GroupLag:
     holders = group.holders
+    readers = Counter(place for member in group.members for place in member.partitions)
     partitions = sorted({*offsets, *holders})
     return GroupLag(
         group,
-        tuple(PartitionLag(*each, offsets.get(each), ends[each], None, holders.get(each)) for each in partitions),
+        tuple(
+            PartitionLag(*each, offsets.get(each), ends[each], None, holders.get(each), readers[each])
+            for each in partitions
+        ),
     )
 
 

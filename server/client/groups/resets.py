@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 from barnabas.server.client.client import Client, TopicPartition
 from barnabas.server.client.failures import Failed
-from barnabas.server.client.groups import Committed, commit_offsets, committed_offsets
+from barnabas.server.client.groups.committed import commit_offsets, committed_offsets
+from barnabas.server.client.groups.newer import alter_share_offsets, share_offsets
+from barnabas.server.client.groups.values import CONSUMER, SHARE, Committed
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span, list_offsets, spans
 
 EMPTY_STATES: Final = ("Empty", "Dead")
@@ -37,12 +39,12 @@ class Reset(NamedTuple):
 
 
 async def plan_reset(
-    client: Client, name: str, partitions: Iterable[TopicPartition] | None, to: To
+    client: Client, name: str, partitions: Iterable[TopicPartition] | None, to: To, kind: str = CONSUMER
 ) -> dict[TopicPartition, Reset] | Failed:
-    """What `reset` would commit. partitions None: those of which the group has committed offsets. Raises
-    ClientError.
+    """What `reset` would commit. partitions None: those of which the group has committed offsets. kind: of the group.
+    Raises ClientError.
     """
-    committed = (await committed_offsets(client, [name]))[name]
+    committed = (await (share_offsets if kind == SHARE else committed_offsets)(client, [name]))[name]
     if isinstance(committed, Failed):
         return committed
     wanted = sorted(committed if partitions is None else set(partitions))
@@ -79,7 +81,16 @@ def _after(to: To, before: int | None, span: Span, found: int) -> int:
     return min(max(after, span.start), span.end)
 
 
-async def reset(client: Client, name: str, plan: Mapping[TopicPartition, Reset]) -> dict[TopicPartition, Failed | None]:
-    """Commit what was planned, as far as it could be. Raises ClientError."""
+async def reset(
+    client: Client, name: str, plan: Mapping[TopicPartition, Reset], kind: str = CONSUMER
+) -> dict[TopicPartition, Failed | None]:
+    """Commit what was planned, as far as it could be. kind: of the group. Raises ClientError."""
     offsets = {partition: each.after for partition, each in plan.items() if not isinstance(each.after, Failed)}
-    return await commit_offsets(client, name, offsets) if offsets else {}
+    return await set_offsets(client, name, offsets, kind) if offsets else {}
+
+
+async def set_offsets(
+    client: Client, name: str, offsets: Mapping[TopicPartition, int], kind: str
+) -> dict[TopicPartition, Failed | None]:
+    """Let a group without members go on at these. Raises ClientError."""
+    return await (alter_share_offsets if kind == SHARE else commit_offsets)(client, name, offsets)
