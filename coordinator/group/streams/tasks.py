@@ -89,11 +89,11 @@ class ListedTasks(Protocol):
 
 def task_set(listed: Iterable[ListedTasks]) -> Mapping[str, frozenset[int]]:
     """Tasks of a message or record as a set. A subtopology that stands there twice has the tasks of both."""
-    found: dict[str, frozenset[int]] = {}
+    found: dict[str, set[int]] = {}
     for tasks in listed:
         if tasks.partitions:
-            found[tasks.subtopology_id] = found.get(tasks.subtopology_id, frozenset()).union(tasks.partitions)
-    return found
+            found.setdefault(tasks.subtopology_id, set()).update(tasks.partitions)
+    return {subtopology: frozenset(partitions) for subtopology, partitions in found.items()}
 
 
 def task_epochs(listed: Iterable[tuple[str, Sequence[int], Sequence[int] | None]], member_epoch: int) -> TaskEpochs:
