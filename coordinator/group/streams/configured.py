@@ -28,8 +28,9 @@ own topics, as in Kafka Streams' own assignor. Sources: KIP-1071; `InternalTopic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from barnabas.coordinator.group.streams.java_order import hash_order, text_order
@@ -111,10 +112,14 @@ def configure(topology: Topology, partitions: Mapping[str, int]) -> ConfiguredTo
         return _stopped(topology, Problem(Status.MISSING_SOURCE_TOPICS, detail))
     in_order = [subtopologies[subtopology_id] for subtopology_id in hash_order(subtopologies)]
     decided = _repartition_counts(in_order, partitions)
+    read = [topic for subtopology in in_order for topic in subtopology.repartition_source_topics]
+    repartition = {topic.name for topic in read}
+    fixed = {topic.name for topic in read if topic.partitions}
     try:
         for subtopology in in_order:
             for group in subtopology.copartition_groups:
-                decided.update(_copartitioned(subtopology.copartitioned(group), in_order, partitions, decided))
+                topics = subtopology.copartitioned(group)
+                decided.update(_copartitioned(topics, repartition, fixed, partitions, decided))
         configured = {
             subtopology_id: _configured(subtopologies[subtopology_id], partitions, decided)
             for subtopology_id in sorted(subtopologies, key=text_order)
@@ -134,29 +139,36 @@ class _IncorrectlyPartitioned(Exception):
 
 
 def _repartition_counts(subtopologies: Sequence[Subtopology], partitions: Mapping[str, int]) -> dict[str, int]:
-    """Step 2."""
+    """Step 2, without going through all subtopologies again and again: clients could make a round for each of them."""
     decided = {
         topic.name: topic.partitions
         for subtopology in subtopologies
         for topic in subtopology.repartition_source_topics
         if topic.partitions
     }
-    waits = progress = True
-    while waits:
-        if not progress:
-            raise invalid("The partitions of repartition topics cannot be found out; the topology may have a loop.")
-        waits = progress = False
-        for subtopology in subtopologies:
-            for sink in subtopology.repartition_sink_topics:
-                if sink in decided:
-                    continue
-                known = [partitions[topic] for topic in subtopology.source_topics]
-                known += [decided[read.name] for read in subtopology.repartition_source_topics if read.name in decided]
-                if known:
-                    decided[sink] = max(known)
-                    progress = True
-                else:
-                    waits = True
+    readers: dict[str, list[int]] = {}
+    for position, subtopology in enumerate(subtopologies):
+        for topic in subtopology.repartition_source_topics:
+            readers.setdefault(topic.name, []).append(position)
+    # By round and position, sorted; a subtopology is asked once, as soon as it knows a topic that it reads.
+    due = [(0, position) for position, subtopology in enumerate(subtopologies) if _knows_some(subtopology, decided)]
+    asked = {position for _, position in due}
+    while due:
+        number, position = heappop(due)
+        subtopology = subtopologies[position]
+        known = [partitions[topic] for topic in subtopology.source_topics]
+        known += [decided[read.name] for read in subtopology.repartition_source_topics if read.name in decided]
+        count = max(known)
+        for sink in subtopology.repartition_sink_topics:
+            if sink in decided:
+                continue
+            decided[sink] = count
+            for reader in readers.get(sink, ()):
+                if reader not in asked:
+                    asked.add(reader)
+                    heappush(due, (number if reader > position else number + 1, reader))
+    if any(sink not in decided for subtopology in subtopologies for sink in subtopology.repartition_sink_topics):
+        raise invalid("The partitions of repartition topics cannot be found out; the topology may have a loop.")
     for subtopology in subtopologies:
         for topic in subtopology.repartition_source_topics:
             if topic.name not in decided:
@@ -164,21 +176,24 @@ def _repartition_counts(subtopologies: Sequence[Subtopology], partitions: Mappin
     return decided
 
 
+def _knows_some(subtopology: Subtopology, decided: Collection[str]) -> bool:
+    """Whether the partitions of a topic that it reads are known."""
+    return bool(subtopology.source_topics) or any(
+        topic.name in decided for topic in subtopology.repartition_source_topics
+    )
+
+
 def _copartitioned(
-    topics: Collection[str],
-    subtopologies: Iterable[Subtopology],
+    topics: frozenset[str],
+    all_repartition: set[str],
+    all_fixed: set[str],
     partitions: Mapping[str, int],
     decided: Mapping[str, int],
 ) -> dict[str, int]:
-    """Step 3: the counts of the repartition topics of one group. Raises _IncorrectlyPartitioned."""
-    fixed: set[str] = set()
-    repartition: set[str] = set()
-    for subtopology in subtopologies:
-        for topic in subtopology.repartition_source_topics:
-            if topic.name in topics:
-                repartition.add(topic.name)
-                if topic.partitions:
-                    fixed.add(topic.name)
+    """Step 3: the counts of the repartition topics of one group. all_repartition, all_fixed: of the topology, all that
+    are read, and those whose partitions the client fixed. Raises _IncorrectlyPartitioned.
+    """
+    repartition, fixed = topics & all_repartition, topics & all_fixed
     counts = {topic: _count(topic, partitions, decided) for topic in sorted(topics, key=text_order)}
     leading = {topic: count for topic, count in counts.items() if topic not in repartition}
     if not leading:
