@@ -37,7 +37,7 @@ from barnabas.coordinator.group.streams.config import StreamsGroupConfig, Stream
 from barnabas.coordinator.group.streams.configured import InternalTopic, Status
 from barnabas.coordinator.group.streams.group import HeartbeatAnswer
 from barnabas.coordinator.group.streams.groups import StreamsGroups, check_streams_heartbeat
-from barnabas.coordinator.group.streams.topology import check_names, topology_of
+from barnabas.coordinator.group.streams.topology import check_names, check_size, topology_of
 
 __all__ = [
     "HeartbeatAnswer",
@@ -47,6 +47,7 @@ __all__ = [
     "StreamsGroups",
     "StreamsSettings",
     "check_names",
+    "check_size",
     "check_streams_heartbeat",
     "topology_of",
 ]

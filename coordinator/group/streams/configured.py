@@ -20,10 +20,11 @@ Where a topic is there its own count is what others are computed from. Subtopolo
 Java would: where one repartition topic has several writers, or its writer reads several that come to be known one
 after another, counts depend on it, and a topic made by one broker must suit the other.
 
-One difference from Apache Kafka 4.3: its third step looks at all fixed repartition topics of the topology where it
-means those of the group, so that unrelated topics with different counts stop an application. Here a group is only its
-own topics, as in Kafka Streams' own assignor. Sources: KIP-1071; `InternalTopicManager`, `RepartitionTopics`,
-`CopartitionedTopicsEnforcer` and `ChangelogTopics` of Apache Kafka 4.3.
+Differences from Apache Kafka 4.3: a topology may not have more than TASKS_MAX tasks, as a small one, of many
+subtopologies that read one large topic, could take all memory. And its third step looks at all fixed repartition topics
+of the topology where it means those of the group, so that unrelated topics with different counts stop an application.
+Here a group is only its own topics, as in Kafka Streams' own assignor. Sources: KIP-1071; `InternalTopicManager`,
+`RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.streams.java_order import hash_order, text_order
 from barnabas.coordinator.group.streams.topology import Subtopology, TopicInfo, Topology, invalid
+
+TASKS_MAX: Final = 100_000
+"""Of a topology. To assign so many takes half a second."""
 
 
 class Status(IntEnum):
@@ -124,6 +128,9 @@ def configure(topology: Topology, partitions: Mapping[str, int]) -> ConfiguredTo
             subtopology_id: _configured(subtopologies[subtopology_id], partitions, decided)
             for subtopology_id in sorted(subtopologies, key=text_order)
         }
+        tasks = sum(each.tasks for each in configured.values())
+        if tasks > TASKS_MAX:
+            raise invalid(f"The topology has {tasks} tasks; it may have {TASKS_MAX}.")
         wanted = _wanted(configured, partitions)
     except _IncorrectlyPartitioned as conflict:
         return _stopped(topology, Problem(Status.INCORRECTLY_PARTITIONED_TOPICS, str(conflict)))

@@ -20,7 +20,7 @@ from barnabas.coordinator.group.streams.group import StreamsGroup, heartbeat_ref
 from barnabas.coordinator.group.streams.state import StreamsMember
 from barnabas.coordinator.group.streams.stored import StreamsRecord, parse_streams_group
 from barnabas.coordinator.group.streams.tasks import Tasks, in_order
-from barnabas.coordinator.group.streams.topology import Topology, check_topology, topology_of
+from barnabas.coordinator.group.streams.topology import Topology, check_size, check_topology, topology_of
 from barnabas.coordinator.machine import Decision, Now, Result, answer
 from barnabas.coordinator.stored import fits, group_record
 from barnabas.kproto import ErrorCode, KafkaError, shortened
@@ -220,7 +220,8 @@ def check_streams_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     why = _why_unsupported(request) or _why_invalid(request)
     if why is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, why)
-    if request.topology is not None:
+    if request.topology is not None and request.member_epoch == 0:
+        check_size(request.topology)
         check_topology(topology_of(request.topology))
     why = _why_no_member(request)
     if why is not None:

@@ -4,7 +4,7 @@ these must have equally many partitions. As it is in StreamsGroupHeartbeat and i
 Whether it fits the topics that are there is `configured`'s; here is what can be said of it alone. All refusals are
 STREAMS_INVALID_TOPOLOGY. As in Apache Kafka 4.3: a changelog with a partition count, topics whose names may not be
 used. Beyond it, where there the request fails without a reason, or goes on: two subtopologies with one id, negative
-partition counts, positions of copartition groups that point nowhere.
+partition counts, positions of copartition groups that point nowhere, a topology that is too large to be stored anyway.
 
 Regular expressions for source topics are carried, and not used: the coordinator refuses them (INVALID_REQUEST), as
 Apache Kafka 4.3 does.
@@ -13,9 +13,14 @@ Apache Kafka 4.3 does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.kproto import ErrorCode, KafkaError
+
+SIZE_MAX: Final = 50_000
+"""Subtopologies, and what they list: topics, their settings, copartition groups and positions. Applications have some
+hundreds; as one record of usual names, 1 MB is as much as a log takes.
+"""
 
 
 class TopicInfo(NamedTuple):
@@ -132,6 +137,23 @@ class SentTopology(Protocol):
 
     @property
     def subtopologies(self) -> Sequence[_Subtopology]: ...
+
+
+def check_size(sent: SentTopology) -> None:
+    """Before anything else is done with what a client sent, as all of that takes longer the larger it is. Raises
+    KafkaError STREAMS_INVALID_TOPOLOGY above SIZE_MAX.
+    """
+    size = 0
+    for each in sent.subtopologies:
+        infos = (each.state_changelog_topics, each.repartition_source_topics)
+        size += 1 + len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
+        size += len(infos[0]) + len(infos[1]) + len(each.copartition_groups)
+        if size <= SIZE_MAX:
+            size += sum(len(topic.topic_configs) for listed in infos for topic in listed)
+            for group in each.copartition_groups:
+                size += len(group.source_topics) + len(group.source_topic_regex) + len(group.repartition_source_topics)
+        if size > SIZE_MAX:
+            raise invalid(f"The topology is too large: it may list {SIZE_MAX} topics, settings and other things.")
 
 
 def topology_of(sent: SentTopology) -> Topology:

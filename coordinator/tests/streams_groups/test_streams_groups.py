@@ -206,6 +206,9 @@ def test_what_is_refused_without_looking_at_a_group() -> None:
     counted = topology(subtopology(changelogs=["cl"]))
     counted.subtopologies[0].state_changelog_topics[0].partitions = 2
     assert kit.enter("a", topology=counted).error_code == E.STREAMS_INVALID_TOPOLOGY
+    large = topology(subtopology(sources=["in"] * 50_000))
+    assert kit.enter("a", topology=large).error_code == E.STREAMS_INVALID_TOPOLOGY
+    assert kit.code("a", 2, topology=counted) == kit.code("a", -1, topology=counted) == E.INVALID_REQUEST, "no join"
     assert kit.code("a", -3) == kit.code("a", -2) == E.INVALID_REQUEST
     assert not kit.log
 

@@ -42,6 +42,16 @@ def problem(configured: ConfiguredTopology) -> tuple[Status, str]:
     return configured.problem
 
 
+def test_a_small_topology_may_not_have_all_tasks_that_there_is_memory_for() -> None:
+    many = [Subtopology(str(number), ("in",)) for number in range(10)]
+    assert run({"in": 10_000}, *many).is_ready
+    assert refused({"in": 10_000}, *many, Subtopology("one-more", ("in",))) == (
+        "The topology has 110000 tasks; it may have 100000."
+    )
+    fixed = Subtopology("1", repartition_source_topics=(TopicInfo("r", 2**31 - 1),))
+    assert "may have 100000" in refused({"in": 1}, Subtopology("0", ("in",), repartition_sink_topics=("r",)), fixed)
+
+
 COUNT = (
     Subtopology("0", ("words",), repartition_sink_topics=("by-word",)),
     Subtopology(

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.streams.topology import (
+    SIZE_MAX,
     CopartitionGroup,
     Subtopology,
     TopicInfo,
     Topology,
     check_names,
+    check_size,
     check_topology,
     topology_of,
 )
@@ -117,6 +119,39 @@ def test_a_copartition_group_points_to_topics(group: CopartitionGroup) -> None:
 
 def test_a_usual_topology_is_not_refused() -> None:
     check_topology(topology_of(sent("0")))
+
+
+def with_settings(count: int) -> Any:
+    each = sent("0").subtopologies[0]
+    each.state_changelog_topics[0].topic_configs *= count
+    return each
+
+
+def with_positions(count: int) -> Any:
+    each = sent("0").subtopologies[0]
+    each.copartition_groups[0].source_topics *= count
+    return each
+
+
+@pytest.mark.parametrize(
+    "subtopologies",
+    [
+        sent(*map(str, range(SIZE_MAX // 9 + 1))).subtopologies,
+        [StreamsGroupHeartbeatRequest.Subtopology(source_topics=["in"] * SIZE_MAX)],
+        [StreamsGroupHeartbeatRequest.Subtopology(source_topic_regex=["in"] * SIZE_MAX)],
+        [StreamsGroupHeartbeatRequest.Subtopology(repartition_sink_topics=["out"] * SIZE_MAX)],
+        [with_settings(SIZE_MAX)],
+        [with_positions(SIZE_MAX)],
+    ],
+)
+def test_a_topology_has_a_largest_size(subtopologies: Any) -> None:
+    refused(check_size, StreamsGroupHeartbeatRequest.Topology(subtopologies=subtopologies))
+
+
+def test_a_large_topology_is_not_refused() -> None:
+    listed = StreamsGroupHeartbeatRequest.Subtopology(source_topics=["in"] * (SIZE_MAX - 1))
+    check_size(StreamsGroupHeartbeatRequest.Topology(subtopologies=[listed]))
+    check_size(sent(*map(str, range(4_000))))
 
 
 def test_names_are_told_once_and_in_order() -> None:

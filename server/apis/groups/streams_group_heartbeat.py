@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final
 
 from barnabas.coordinator import Callback
-from barnabas.coordinator.group.streams import HeartbeatAnswer, Status, check_names, topology_of
+from barnabas.coordinator.group.streams import HeartbeatAnswer, Status, check_names, check_size, topology_of
 from barnabas.kproto import ApiKey, ErrorCode, KafkaError
 from barnabas.kproto.messages import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from barnabas.replication import is_internal, name_fault
@@ -59,6 +59,7 @@ def handle(svc: Services, ctx: RequestContext, req: StreamsGroupHeartbeatRequest
 
 def _names(topology: StreamsGroupHeartbeatRequest.Topology) -> list[str]:
     """All topics of a topology. Raises KafkaError STREAMS_INVALID_TOPOLOGY."""
+    check_size(topology)
     return check_names(topology_of(topology), is_internal, lambda name: name_fault(name) is None)
 
 
