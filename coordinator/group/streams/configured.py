@@ -275,5 +275,8 @@ def _some(topics: Sequence[str]) -> str:
     return named if len(topics) <= 3 else f"{named} and {len(topics) - 3} more"
 
 
-def _with_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{topic} ({count})" for topic, count in counts.items())
+def _with_counts(counts: dict[str, int]) -> str:
+    """Some of them, those before others whose counts differ."""
+    first = {count: topic for topic, count in reversed(counts.items())}
+    topics = sorted(counts, key=lambda topic: first[counts[topic]] != topic)
+    return _some([f"{topic} ({counts[topic]})" for topic in topics])

@@ -383,6 +383,17 @@ def test_all_are_to_close() -> None:
 # -- endpoints -----------------------------------------------------------------------------------------
 
 
+def test_a_long_name_does_not_make_the_answers_of_others_too_long() -> None:
+    kit = StreamsKit(**{"in": 1})
+    long = "m" * 32767
+    kit.enter("a")
+    kit.enter(long, "p")
+    kit.again(long, shutdown_application=True)
+    details = [status.status_detail for status in kit.again("a").status or ()]
+    assert len(details) == 1
+    assert len(details[0]) < 32767
+
+
 def test_who_has_what_for_queries() -> None:
     kit = StreamsKit(**{"in": 2, "small": 1})
     join = topology(subtopology(sources=["in", "small"]))

@@ -52,6 +52,19 @@ def test_a_small_topology_may_not_have_all_tasks_that_there_is_memory_for() -> N
     assert "may have 100000" in refused({"in": 1}, Subtopology("0", ("in",), repartition_sink_topics=("r",)), fixed)
 
 
+def test_details_name_some_topics_and_no_more() -> None:
+    names = [f"{number:03}" + "t" * 246 for number in range(300)]
+    group = CopartitionGroup(tuple(range(300)))
+    status, detail = problem(
+        run({name: 1 + (name > "299") for name in names}, Subtopology("0", tuple(names), copartition_groups=(group,)))
+    )
+    assert status is Status.INCORRECTLY_PARTITIONED_TOPICS
+    assert detail.count("(1)") + detail.count("(2)") == 3
+    assert "297 more" in detail
+    assert "(1)" in detail
+    assert "(2)" in detail
+
+
 COUNT = (
     Subtopology("0", ("words",), repartition_sink_topics=("by-word",)),
     Subtopology(
