@@ -6,6 +6,7 @@ also names partitions that a topic does not have.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from barnabas.coordinator.group.streams.configured import ConfiguredTopology
@@ -47,7 +48,7 @@ def _partitions(tasks: TaskSet, configured: ConfiguredTopology, topics: Mapping[
         internal = (topic.name for topic in subtopology.repartition_source_topics)
         for name in (*subtopology.source_topics, *internal):
             count = topics[name].partition_count if name in topics else 0
-            partitions = [number for number in numbers if number < count]
+            partitions = numbers[: bisect_left(numbers, count)]
             if partitions:
                 found.append(_Partitions(topic=name, partitions=partitions))
     return found

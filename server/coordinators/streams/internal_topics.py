@@ -38,16 +38,19 @@ class InternalTopics:
     def want(self, topics: Iterable[InternalTopic], keep_s: float) -> None:
         """Have these made, but for those that are being made. keep_s: how long to tell what went wrong."""
         wanted: dict[str, TopicRequest] = {}
+        beyond: dict[str, ErrorCode] = {}
         room = MAX_NEW_PARTITIONS
         for topic in topics:
             if topic.name in self._under_way:
                 continue
             room -= max(topic.partitions, 0)
             if room < 0:
-                self._keep({topic.name: ErrorCode.POLICY_VIOLATION}, keep_s)
+                beyond[topic.name] = ErrorCode.POLICY_VIOLATION
                 continue
             factor = topic.replication_factor or -1
             wanted[topic.name] = TopicRequest(topic.name, topic.partitions, factor, (), topic.configs, automatic=True)
+        if beyond:
+            self._keep(beyond, keep_s)
         if not wanted:
             return
 

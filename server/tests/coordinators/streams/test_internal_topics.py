@@ -81,6 +81,22 @@ def test_too_many_partitions_are_not_asked_for() -> None:
     assert maker.topics.errors("abc") == {"b": E.POLICY_VIOLATION, "c": E.POLICY_VIOLATION}
 
 
+def test_each_of_many_that_are_too_many_is_looked_at_once() -> None:
+    """And not all errors that are kept for each of them."""
+    maker = Maker()
+    asked = 0
+
+    def now() -> float:
+        nonlocal asked
+        asked += 1
+        return 0.0
+
+    maker.topics = InternalTopics(maker, now)
+    assert maker.want(*(topic(str(number), 10_001) for number in range(100))) == []
+    assert asked == 1
+    assert len(maker.topics.errors(map(str, range(200)))) == 100
+
+
 def test_errors_are_bounded() -> None:
     maker = Maker()
     names = [str(number) for number in range(1_500)]
