@@ -271,16 +271,18 @@ class TopicRequests:
                 requests.append(request)
         return codes | await self.ensure_topics(requests)
 
-    async def ensure_topics(self, requests: Sequence[TopicRequest]) -> dict[str, ErrorCode]:
+    async def ensure_topics(
+        self, requests: Sequence[TopicRequest], *, charge: Charge = _nothing
+    ) -> dict[str, ErrorCode]:
         """Create topics unless they exist; the codes are those of `auto_create`. Of requests for one name the last
-        counts.
+        counts. charge: as for `create_topics`; its refusal is the code of a topic.
         """
         codes: dict[str, ErrorCode] = {}
         requests = list({request.name: request for request in requests}.values())
         try:
-            outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000))
+            outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000), charge=charge)
         except KafkaError:
-            outcomes = await self._leave_topics(requests)
+            outcomes = await self._leave_topics(requests, charge)
         exist = [name for name, outcome in outcomes.items() if _exists(outcome)]
         if exist:
             with trio.move_on_after(AUTO_CREATE_WAIT_S):
@@ -295,7 +297,7 @@ class TopicRequests:
             codes[name] = code
         return codes
 
-    async def _leave_topics(self, requests: Iterable[TopicRequest]) -> dict[str, TopicOutcome]:
+    async def _leave_topics(self, requests: Iterable[TopicRequest], charge: Charge) -> dict[str, TopicOutcome]:
         """Write topics for the controller, another broker, to find; as Apache Kafka's brokers do.
 
         A topic written has the error TOPIC_ALREADY_EXISTS: the caller then waits for its leaders.
@@ -320,6 +322,7 @@ class TopicRequests:
                     rng=self._rng,
                     deleting=deleting,
                 )
+                charge(len(outcome.new.assignments))
                 await admin_tree.leave_topic(self._member.store, outcome.new)
                 outcome.error = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
             except KafkaError as error:
@@ -334,7 +337,10 @@ class TopicRequests:
         return outcomes
 
     def ensure_topics_soon(
-        self, requests: Collection[TopicRequest], told: Callable[[Mapping[str, ErrorCode]], None]
+        self,
+        requests: Collection[TopicRequest],
+        told: Callable[[Mapping[str, ErrorCode]], None],
+        charge: Charge = _nothing,
     ) -> bool:
         """`ensure_topics` for callers that do not wait; `told` gets the codes, without those of a failure that was
         logged. False: nothing is done, as the broker is not running.
@@ -343,7 +349,7 @@ class TopicRequests:
         async def create() -> None:
             codes: Mapping[str, ErrorCode] = {}
             try:
-                codes = await self.ensure_topics(list(requests))
+                codes = await self.ensure_topics(list(requests), charge=charge)
             finally:
                 told(codes)
 

@@ -3,13 +3,14 @@
 Behaviour: the member's epoch says what it does (0 join, -1 leave, else stay); null means "unchanged". The answer has
 the epoch, the tasks whenever they changed, and what stands in the way of them (statuses). The rules are in
 `barnabas.coordinator.group.streams`. It waits for no other member, only until its own changes are committed. Internal
-topics that are missing are made, if the client may: CREATE on the cluster or on all of them; what comes of it is told
-with the status MISSING_INTERNAL_TOPICS, of at most three topics. While the protocol is off
-(`group.coordinator.rebalance.protocols` without streams, or `streams.version` 0) the answer is UNSUPPORTED_VERSION,
-though ApiVersions lists the API, as in Apache Kafka.
+topics that are missing are made, if the client may: CREATE on the cluster or on all of them, and within its quota of
+controller mutations; what comes of it is told with the status MISSING_INTERNAL_TOPICS, of at most three topics. While
+the protocol is off (`group.coordinator.rebalance.protocols` without streams, or `streams.version` 0) the answer is
+UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
 
 Not done, as in Apache Kafka 4.3: static members, regular expressions for source topics, task offsets, warm-up tasks and
-new topologies are refused with INVALID_REQUEST.
+new topologies are refused with INVALID_REQUEST. Beyond it: a topology that lists more than 50,000 things, or has more
+than 100,000 tasks, is refused with STREAMS_INVALID_TOPOLOGY.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import islice
 from typing import Any, Final
+
+import trio
 
 from barnabas.coordinator import Callback
 from barnabas.coordinator.group.streams import HeartbeatAnswer, Status, check_names, check_size, topology_of
@@ -87,7 +90,16 @@ def _make_topics(svc: Services, ctx: RequestContext, group_id: str, answer: Hear
     errors = topics.errors(wanted)
     if errors:
         _tell(answer.response, f"Not created: {_some([f'{name} ({code.name})' for name, code in errors.items()])}.")
-    topics.want(wanted.values(), _KEPT_BEATS * svc.groups.streams.heartbeat_interval_s(group_id))
+    keep_s = _KEPT_BEATS * svc.groups.streams.heartbeat_interval_s(group_id)
+    topics.want(wanted.values(), keep_s, partial(_charge, svc, ctx.connection.session.principal.name, ctx.client_id))
+
+
+def _charge(svc: Services, user: str, client_id: str | None, count: int) -> None:
+    """Count partitions of an internal topic as the client's. Raises KafkaError THROTTLING_QUOTA_EXCEEDED beyond its
+    quota. The client is not made to wait, as a member that is silent for long loses its tasks.
+    """
+    if svc.quotas.mutations.take(user, client_id or "", count, trio.current_time(), strict=True):
+        raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 def _tell(response: StreamsGroupHeartbeatResponse, text: str) -> None:

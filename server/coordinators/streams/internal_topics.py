@@ -18,12 +18,16 @@ _ERRORS_MAX: Final = 1_000
 """More are not kept: applications may have many topics, and any names."""
 
 Codes = Mapping[str, ErrorCode]
+Charge = Callable[[int], None]
+"""Counts the partitions of a topic before it is made. Raises KafkaError to have it not made."""
 
 
 class TopicMaker(Protocol):
     """A part of `barnabas.server.cluster.topic_requests.TopicRequests`."""
 
-    def ensure_topics_soon(self, requests: Collection[TopicRequest], told: Callable[[Codes], None]) -> bool: ...
+    def ensure_topics_soon(
+        self, requests: Collection[TopicRequest], told: Callable[[Codes], None], charge: Charge
+    ) -> bool: ...
 
 
 class InternalTopics:
@@ -35,7 +39,7 @@ class InternalTopics:
         self._under_way: set[str] = set()
         self._errors: dict[str, tuple[float, ErrorCode]] = {}
 
-    def want(self, topics: Iterable[InternalTopic], keep_s: float) -> None:
+    def want(self, topics: Iterable[InternalTopic], keep_s: float, charge: Charge) -> None:
         """Have these made, but for those that are being made. keep_s: how long to tell what went wrong."""
         wanted: dict[str, TopicRequest] = {}
         beyond: dict[str, ErrorCode] = {}
@@ -58,7 +62,7 @@ class InternalTopics:
             self._under_way.difference_update(wanted)
             self._keep(codes, keep_s)
 
-        if self._maker.ensure_topics_soon(list(wanted.values()), told):
+        if self._maker.ensure_topics_soon(list(wanted.values()), told, charge):
             self._under_way.update(wanted)
 
     def _keep(self, codes: Codes, keep_s: float) -> None:

@@ -14,6 +14,7 @@ from barnabas.coordinator.group.streams import Status
 from barnabas.coordinator.tests.streams_groups.streams_group_kit import listed, shown, subtopology, topology
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (
+    AlterClientQuotasRequest,
     ApiVersionsRequest,
     DeleteGroupsRequest,
     DescribeConfigsRequest,
@@ -223,6 +224,29 @@ async def test_what_cannot_be_made_is_told(tmp_path: Any) -> None:
                 answer = await client.ask(beat("m", epoch), 0)
         assert "cl" in answer.status[0].status_detail
         assert "cl" not in broker.services.image.topics
+
+
+async def test_topics_that_are_made_count_for_the_quota_of_the_client(tmp_path: Any) -> None:
+    large = topology(subtopology(changelogs=["first", "second"]))
+    async with embedded_broker(tmp_path, num_partitions="50") as broker, dialled(broker) as client:
+        await broker.services.topics.auto_create(["in"])
+        await without_delay(client)
+        await client.ask(FindCoordinatorRequest(key="g"), 3)
+        entity = [AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=None)]
+        limit = AlterClientQuotasRequest.OpData(key="controller_mutation_rate", value=0.001)
+        await client.ask(
+            AlterClientQuotasRequest(entries=[AlterClientQuotasRequest.EntryData(entity=entity, ops=[limit])]), 1
+        )
+        with trio.fail_after(30):
+            answer = await client.ask(joining(topology=large), 0)
+            while answer.error_code:
+                await trio.sleep(0.02)
+                answer = await client.ask(joining(topology=large), 0)
+            while "THROTTLING_QUOTA_EXCEEDED" not in answer.status[0].status_detail:
+                await trio.sleep(0.02)
+                answer = await client.ask(beat("m", answer.member_epoch), 0)
+        assert answer.throttle_time_ms == 0
+        assert {"first", "second"} & broker.services.image.topics.keys() == {"first"}, "the quota may be passed once"
 
 
 async def test_names_that_no_topology_may_have(tmp_path: Any) -> None:

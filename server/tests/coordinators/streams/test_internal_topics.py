@@ -18,17 +18,20 @@ class Maker:
         self.asked: list[tuple[list[TopicRequest], Told]] = []
         self.runs = True
         self.now = 0.0
+        self.charged: list[int] = []
         self.topics = InternalTopics(self, lambda: self.now)
 
-    def ensure_topics_soon(self, requests: Collection[TopicRequest], told: Told) -> bool:
+    def ensure_topics_soon(self, requests: Collection[TopicRequest], told: Told, charge: Callable[[int], None]) -> bool:
         if self.runs:
+            for request in requests:
+                charge(request.partitions)
             self.asked.append((list(requests), told))
         return self.runs
 
     def want(self, *topics: InternalTopic) -> list[str]:
         """What is asked for."""
         before = len(self.asked)
-        self.topics.want(topics, 10.0)
+        self.topics.want(topics, 10.0, self.charged.append)
         return [request.name for requests, _ in self.asked[before:] for request in requests]
 
     def tell(self, **codes: ErrorCode) -> None:
@@ -49,6 +52,7 @@ def test_topics_are_asked_for_as_they_are_wanted() -> None:
         ("c", 1, -1),
     ]
     assert requests[0].configs == (("cleanup.policy", "compact"),)
+    assert maker.charged == [2, 3, 1]
 
 
 def test_one_request_at_a_time_for_each() -> None:
