@@ -14,7 +14,7 @@ SETTLING_MEMBER_MS: Final = 1
 
 
 class GroupSettings(NamedTuple):
-    """What one next-generation group, or share group, may have of its own, in milliseconds."""
+    """What one next-generation, share or streams group may have of its own, in milliseconds."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
