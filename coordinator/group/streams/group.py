@@ -43,7 +43,7 @@ from barnabas.coordinator.group.streams.stored import (
 from barnabas.coordinator.group.streams.tasks import Tasks, TaskSet, each_task, in_order, task_set
 from barnabas.coordinator.group.streams.topology import SentTopology, Topology, topology_of
 from barnabas.coordinator.machine import Decision, Now
-from barnabas.kproto import ErrorCode, KafkaError, shortened
+from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 log = logging.getLogger("barnabas.groups")
@@ -120,7 +120,7 @@ class StreamsGroup(StreamsState):
         if configured.problem is not None:
             statuses.append(_Status(status_code=configured.problem.status, status_detail=configured.problem.detail))
         if self.shutdown_by is not None:
-            detail = f"Member {shortened(self.shutdown_by)} asked all members to close, as it cannot go on."
+            detail = f"Member {self.shutdown_by} asked all members to close, as it cannot go on."
             statuses.append(_Status(status_code=Status.SHUTDOWN_APPLICATION, status_detail=detail))
         response.status = statuses
         wanted = {} if configured.problem is None else configured.wanted

@@ -9,7 +9,7 @@ to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.context import GroupContext
@@ -30,6 +30,11 @@ _Group = StreamsGroupDescribeResponse.DescribedGroup
 _Member = StreamsGroupDescribeResponse.Member
 _TopicInfo = StreamsGroupDescribeResponse.TopicInfo
 _KeyValue = StreamsGroupDescribeResponse.KeyValue
+
+NAME_MAX: Final = 255
+"""Characters of the names that much is done with: ids of members and processes are hashed for each target, hosts told
+to all members. Those of clients are UUIDs and names of hosts.
+"""
 
 
 class StreamsGroups:
@@ -248,6 +253,10 @@ def _why_invalid(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "GroupId is empty."
     if request.rack_id == "":
         return "RackId is empty."
+    host = None if request.user_endpoint is None else request.user_endpoint.host
+    for field, name in (("MemberId", request.member_id), ("ProcessId", request.process_id), ("UserEndpoint", host)):
+        if len(name or "") > NAME_MAX:
+            return f"{field} is longer than {NAME_MAX} characters."
     if request.member_epoch == 0:
         if request.rebalance_timeout_ms == -1:
             return "RebalanceTimeoutMs is missing in a request to join."

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol
 from barnabas.kproto import ErrorCode, KafkaError
 
 SIZE_MAX: Final = 50_000
-"""Subtopologies, and what they list: topics, their settings, copartition groups and positions. Applications have some
-hundreds; as one record of usual names, 1 MB is as much as a log takes.
+"""Subtopologies with the characters of their ids, and what they list: topics, their settings, copartition groups and
+positions. Applications have some hundreds; as one record of usual names, 1 MB is as much as a log takes.
 """
 
 
@@ -146,7 +146,8 @@ def check_size(sent: SentTopology) -> None:
     size = 0
     for each in sent.subtopologies:
         infos = (each.state_changelog_topics, each.repartition_source_topics)
-        size += 1 + len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
+        size += 1 + len(each.subtopology_id)
+        size += len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
         size += len(infos[0]) + len(infos[1]) + len(each.copartition_groups)
         if size <= SIZE_MAX:
             size += sum(len(topic.topic_configs) for listed in infos for topic in listed)

@@ -140,6 +140,7 @@ def with_positions(count: int) -> Any:
         [StreamsGroupHeartbeatRequest.Subtopology(source_topics=["in"] * SIZE_MAX)],
         [StreamsGroupHeartbeatRequest.Subtopology(source_topic_regex=["in"] * SIZE_MAX)],
         [StreamsGroupHeartbeatRequest.Subtopology(repartition_sink_topics=["out"] * SIZE_MAX)],
+        [StreamsGroupHeartbeatRequest.Subtopology(subtopology_id="0" * SIZE_MAX)],
         [with_settings(SIZE_MAX)],
         [with_positions(SIZE_MAX)],
     ],
@@ -151,7 +152,7 @@ def test_a_topology_has_a_largest_size(subtopologies: Any) -> None:
 def test_a_large_topology_is_not_refused() -> None:
     listed = StreamsGroupHeartbeatRequest.Subtopology(source_topics=["in"] * (SIZE_MAX - 1))
     check_size(StreamsGroupHeartbeatRequest.Topology(subtopologies=[listed]))
-    check_size(sent(*map(str, range(4_000))))
+    check_size(sent(*map(str, range(3_000))))
 
 
 def test_names_are_told_once_and_in_order() -> None:

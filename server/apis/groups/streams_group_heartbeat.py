@@ -9,8 +9,9 @@ the protocol is off (`group.coordinator.rebalance.protocols` without streams, or
 UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
 
 Not done, as in Apache Kafka 4.3: static members, regular expressions for source topics, task offsets, warm-up tasks and
-new topologies are refused with INVALID_REQUEST. Beyond it: a topology that lists more than 50,000 things, or has more
-than 100,000 tasks, is refused with STREAMS_INVALID_TOPOLOGY.
+new topologies are refused with INVALID_REQUEST. Beyond it: so are ids of members and processes, and hosts, of more than
+255 characters; a topology that lists more than 50,000 things, or has more than 100,000 tasks, is refused with
+STREAMS_INVALID_TOPOLOGY.
 """
 
 from __future__ import annotations
