@@ -47,17 +47,11 @@ def bounded(config: BrokerConfig, stored: Mapping[str, str], name: str) -> int:
 
 
 def settings_of(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings:
-    """The values for the group machine, of a group with these settings of its own."""
-
-    def number(name: str) -> int:
-        value = value_of(config, stored, name)
-        assert isinstance(value, int)
-        return value
-
+    """The values for the group machine, of a next-generation group with these settings of its own."""
     return GroupSettings(
-        session_timeout_ms=number("consumer.session.timeout.ms"),
-        heartbeat_interval_ms=number("consumer.heartbeat.interval.ms"),
-        assignment_interval_ms=number("consumer.assignment.interval.ms"),
+        session_timeout_ms=bounded(config, stored, "consumer.session.timeout.ms"),
+        heartbeat_interval_ms=bounded(config, stored, "consumer.heartbeat.interval.ms"),
+        assignment_interval_ms=bounded(config, stored, "consumer.assignment.interval.ms"),
     )
 
 

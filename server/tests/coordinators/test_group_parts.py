@@ -87,6 +87,8 @@ def test_a_groups_own_settings_stand_over_the_brokers() -> None:
     assert group_config.settings_of(config, {}) == GroupSettings(46000, 5000, 1000)
     own = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "rubbish"}
     assert group_config.settings_of(config, own) == GroupSettings(50000, 5000, 1000)
+    lower = BrokerConfig.from_values({"group.consumer.max.session.timeout.ms": "47000"})
+    assert group_config.settings_of(lower, own) == GroupSettings(47000, 5000, 1000), "the bound has moved since"
 
 
 @pytest.mark.parametrize(
