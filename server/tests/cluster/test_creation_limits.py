@@ -13,6 +13,7 @@ import trio.testing
 
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
+from barnabas.server.testing import embedded_cluster
 from barnabas.server.tests.cluster.controller_driver_rig import running
 
 E = ErrorCode
@@ -75,6 +76,25 @@ async def test_settings_that_are_too_large_for_the_store_are_invalid(kind: str) 
         assert caught.value.code == E.INVALID_CONFIG
         await rig.topics.alter_topic_config("t", lambda stored: {"retention.ms": "5"})
         assert rig.member.image.topics["t"].config == {"retention.ms": "5"}
+
+
+async def test_who_is_charged_may_refuse_on_any_broker(autojump_clock: trio.testing.MockClock) -> None:
+    async with embedded_cluster(2) as cluster:
+        for broker_id in (1, 2):
+            left = 5
+
+            def charge(count: int) -> None:
+                nonlocal left
+                if left < count:
+                    raise KafkaError(E.THROTTLING_QUOTA_EXCEEDED)
+                left -= count
+
+            asked = [TopicRequest(f"{name}{broker_id}", 3, 1) for name in "ab"]
+            codes = await cluster[broker_id].services.topics.ensure_topics(asked, charge=charge)
+            assert list(codes.values()) == [E.NONE, E.THROTTLING_QUOTA_EXCEEDED]
+            assert f"b{broker_id}" not in cluster[broker_id].services.image.topics
+            await cluster[broker_id].services.topics.ensure_topics(asked[:1], charge=charge)
+            assert left == 2, "what is there is not charged"
 
 
 async def test_a_group_whose_name_the_store_does_not_take() -> None:
