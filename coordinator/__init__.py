@@ -14,8 +14,8 @@ Not obvious:
 from barnabas.coordinator.commit_records import CommitLayout, CommitRecords, RepeatedCommit
 from barnabas.coordinator.group.answers import join_error, sync_error
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
-from barnabas.coordinator.group.member_step import ResolvePatterns
-from barnabas.coordinator.group.modern import check_heartbeat
+from barnabas.coordinator.group.consumer.group import check_heartbeat
+from barnabas.coordinator.group.consumer.member_step import ResolvePatterns
 from barnabas.coordinator.group.offset_operations import FetchedOffset, OffsetToCommit
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.group.topics import Topic, Topics

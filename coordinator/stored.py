@@ -6,7 +6,7 @@ A key starts with an int16, the type of the record, a value with an int16 versio
   epoch, metadata, commit time`), or value 1 when the commit brought its own expiry (OffsetCommit v2–4), as Apache
   Kafka does; values 0–4 are read.
 - key 2, `group` → the group's metadata: the last generation that was assigned. Written as value 3; values 0–4 are read.
-- keys 3 to 8 and 16 are groups of the next generation (`barnabas.coordinator.group.stored_modern`), 10 to 15 share
+- keys 3 to 8 and 16 are groups of the next generation (`barnabas.coordinator.group.consumer.stored`), 10 to 15 share
   groups, 17 and 19 to 23 streams groups (`stored.py` in their rooms): `parse` returns None.
 
 A null value is a tombstone. Times are milliseconds since the epoch, time-outs milliseconds; -1 where a layout lacks

@@ -1,5 +1,14 @@
-"""Consumer groups: the classic protocol, the next generation (KIP-848), how groups go over from one to the other, and
-committed offsets. The face is `coordinator`; `shard.GroupShard` is the whole machine of one partition.
+"""Groups of four kinds, and committed offsets. The face is `coordinator`; `shard.GroupShard` is the whole machine of
+one partition of `__consumer_offsets`.
+
+    classic/   members agree among themselves, and one of them assigns
+    consumer/  the coordinator assigns partitions (KIP-848); from a classic group to one of these, and back
+    share/     several members have one partition, and the coordinator gives out records (KIP-932); see also `..share`
+    streams/   the coordinator assigns tasks of a topology (KIP-1071)
+    epochs/    what the last three have in common
+
+Here is what all kinds share: `store` (a group's records, and which kind it is), `offsets` with `offset_operations`,
+`membership` (the classic protocol's requests), `views`, `removals`, `topics` and `subscriptions`, `deadlines`.
 
 Not obvious:
 

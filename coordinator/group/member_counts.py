@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from barnabas.coordinator.group.stored_modern import MemberMetadata
+from barnabas.coordinator.group.consumer.stored import MemberMetadata
 
 
 class MemberCounts:

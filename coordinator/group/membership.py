@@ -1,18 +1,18 @@
 """Members of the groups of one partition that speak the classic protocol, in groups of either kind: JoinGroup,
 SyncGroup, Heartbeat, LeaveGroup.
 
-What a request does in its group is `barnabas.coordinator.group.classic`'s, or `modern_classic`'s where the group is of
-the next generation; here is which group it means, and that an empty one changes its kind.
+What a request does in its group is `barnabas.coordinator.group.classic`'s, or `consumer.classic_members`'s where the
+group is of the next generation; here is which group it means, and that an empty one changes its kind.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from barnabas.coordinator.group import modern_classic
 from barnabas.coordinator.group.answers import join_error, sync_error, write_error
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.modern import ModernGroup
+from barnabas.coordinator.group.consumer import classic_members
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
 from barnabas.coordinator.group.store import EpochGroup, GroupStore
 from barnabas.coordinator.machine import Decision, Now, Result, answer
 from barnabas.coordinator.stored import fits
@@ -80,10 +80,10 @@ class Membership:
     ) -> Result:
         context, out = self._store.context, Decision()
         if not group.is_empty:
-            if not isinstance(group, ModernGroup):
+            if not isinstance(group, ConsumerGroup):
                 return answer(token, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "", version))
             try:
-                modern_classic.join(group, request, version, client_id, client_host, unique, token, now, out)
+                classic_members.join(group, request, version, client_id, client_host, unique, token, now, out)
             except KafkaError as error:
                 return answer(token, join_error(error.code, "", version))
             return out.result()
@@ -110,9 +110,9 @@ class Membership:
             return answer(token, sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         group = self._store.groups.get(request.group_id)
         out = Decision()
-        if isinstance(group, ModernGroup):
+        if isinstance(group, ConsumerGroup):
             try:
-                modern_classic.sync(group, request, token, now, out)
+                classic_members.sync(group, request, token, now, out)
             except KafkaError as error:
                 return answer(token, sync_error(error.code))
         elif isinstance(group, ClassicGroup):
@@ -124,9 +124,9 @@ class Membership:
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
         """Heartbeat; nothing to write, so the answer is the result."""
         group = self._store.groups.get(request.group_id)
-        if isinstance(group, ModernGroup):
+        if isinstance(group, ConsumerGroup):
             try:
-                return modern_classic.heartbeat(group, request, now)
+                return classic_members.heartbeat(group, request, now)
             except KafkaError as error:
                 return HeartbeatResponse(error_code=error.code)
         if not isinstance(group, ClassicGroup):
@@ -145,8 +145,8 @@ class Membership:
         if version < 3:
             members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         results = []
-        if isinstance(group, ModernGroup):
-            results = modern_classic.leave(group, members, now, out)
+        if isinstance(group, ConsumerGroup):
+            results = classic_members.leave(group, members, now, out)
             response = (
                 LeaveGroupResponse(members=results)
                 if version >= 3

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.consumer_membership import ConsumerMembership
+from barnabas.coordinator.group.consumer.membership import ConsumerMembership
 from barnabas.coordinator.group.context import SettingsOf
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.membership import Membership

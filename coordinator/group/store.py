@@ -23,12 +23,12 @@ from barnabas.coordinator.commit_records import CommitRecords
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.stored import parse_consumer_group
 from barnabas.coordinator.group.context import GroupContext, SettingsOf
 from barnabas.coordinator.group.deadlines import GroupDeadlines
 from barnabas.coordinator.group.epochs.committing import CommittingGroup
 from barnabas.coordinator.group.epochs.records import is_tombstone
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.stored_modern import parse_modern
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Deadlines, Decision, Now, Record, Result
 from barnabas.coordinator.stored import GroupRecord, OffsetRecord, parse
@@ -152,9 +152,9 @@ class GroupStore:
         elif isinstance(record, GroupRecord):
             self._replay_classic(record)
         else:
-            modern = parse_modern(key, value)
-            if modern is not None:
-                self._replay_epochs(ModernGroup, modern)
+            next_generation = parse_consumer_group(key, value)
+            if next_generation is not None:
+                self._replay_epochs(ConsumerGroup, next_generation)
                 return
             streams = self.wanted_streams() if _kind(key) in _OF_STREAMS_GROUPS else None
             meaning = None if streams is None else streams.parse(key, value)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
 from barnabas.coordinator.group.topics import Topics
 from barnabas.kproto import DecodeError, decode
 from barnabas.kproto.stored import ConsumerProtocolAssignment, ConsumerProtocolSubscription, encode_versioned

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
 from barnabas.coordinator.group.xxh3 import xxh3_64
 
 _INT32 = Struct("<i")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.states import State
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.modern_state import ModernMember
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.state import ConsumerMember
 from barnabas.coordinator.group.store import GroupStore
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, shortened
@@ -64,7 +64,7 @@ class GroupViews:
     def consumer_describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """ConsumerGroupDescribe, for one group. GROUP_ID_NOT_FOUND if there is none, or it is of another kind."""
         group = self._groups.get(group_id)
-        if not isinstance(group, ModernGroup) or group_id in self._foreign:
+        if not isinstance(group, ConsumerGroup) or group_id in self._foreign:
             is_known = group is not None or group_id in self._foreign
             return ConsumerGroupDescribeResponse.DescribedGroup(
                 group_id=group_id,
@@ -120,7 +120,7 @@ def _refusal(group_id: str, why: str) -> str:
     return f"Group {shortened(group_id)} {why}"
 
 
-def _described(group: ModernGroup, member: ModernMember) -> ConsumerGroupDescribeResponse.Member:
+def _described(group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroupDescribeResponse.Member:
     metadata, standing = member.metadata, member.standing
     held: dict[TopicId, set[int]] = {}
     for part in (standing.assigned, standing.revoking):
@@ -142,7 +142,7 @@ def _described(group: ModernGroup, member: ModernMember) -> ConsumerGroupDescrib
 
 
 def _assignment(
-    group: ModernGroup, assigned: Mapping[TopicId, Collection[int]]
+    group: ConsumerGroup, assigned: Mapping[TopicId, Collection[int]]
 ) -> ConsumerGroupDescribeResponse.Assignment:
     """With the names of topics; those that are gone are left out."""
     by_id = group.context.topics.by_id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.coordinator.group.assignors import (
+from barnabas.coordinator.group.consumer.assignors import (
     ASSIGNORS,
     AssignedMember,
     Assignment,

@@ -14,20 +14,27 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.reconcile import MemberState, Standing
-from barnabas.coordinator.group.stored_modern import (
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Standing
+from barnabas.coordinator.group.consumer.stored import (
     ClassicClient,
+    ConsumerRecord,
     MemberMetadata,
-    ModernRecord,
     OldTopicMetadata,
     Pattern,
     Resolved,
-    modern_record,
+    consumer_record,
 )
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import CommittedOffset, StoredGroup, StoredMember, group_record, offset_record
-from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit, assign, subscribe, topic_id
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import (
+    AT_ONCE,
+    JOIN,
+    ConsumerKit,
+    assign,
+    subscribe,
+    topic_id,
+)
 from barnabas.coordinator.tests.txn.txn_kit import Producer, TxnKit
 from barnabas.coordinator.txn import TxnConfig
 from barnabas.coordinator.txn.states import STORED
@@ -101,7 +108,7 @@ class Hostile:
         timeout_ms = random.choice(TIMEOUTS)
         return MemberMetadata(self.instance(), None, "c", "/h", names, pattern, timeout_ms, assignor, classic)
 
-    def modern(self) -> ModernRecord:
+    def modern(self) -> ConsumerRecord:
         random = self.random
         group_id, member_id = random.choice(GROUPS), random.choice(MEMBERS)
         is_gone = random.random() < 0.1
@@ -136,10 +143,10 @@ class Hostile:
             gone = random.random() < 0.2
             topic, partition = random.choice(("t", "gone")), random.choice((0, -1, 2**31 - 1))
             return offset_record(random.choice(GROUPS), topic, partition, None if gone else committed)
-        return modern_record(self.modern())
+        return consumer_record(self.modern())
 
 
-def let_time_pass(kit: ModernKit | TxnKit, seconds: float) -> None:
+def let_time_pass(kit: ConsumerKit | TxnKit, seconds: float) -> None:
     """As `advance`; but what is due must end in a few steps at each moment: a driver would do nothing else any more."""
     end = kit.seconds + seconds
     steps, since = 0, kit.seconds
@@ -151,7 +158,7 @@ def let_time_pass(kit: ModernKit | TxnKit, seconds: float) -> None:
     kit.seconds = end
 
 
-def look_at_all(kit: ModernKit) -> None:
+def look_at_all(kit: ConsumerKit) -> None:
     """The requests of administrators can be answered."""
     shard = kit.shard
     encode(ListGroupsResponse(groups=list(shard.listed((), ()))), 5)
@@ -161,7 +168,7 @@ def look_at_all(kit: ModernKit) -> None:
         kit.fetch(group=group_id)
 
 
-def ask(kit: ModernKit, random: Random) -> None:
+def ask(kit: ConsumerKit, random: Random) -> None:
     """A client turns to such a group, with what it may have had or out of nowhere."""
     group, member_id = random.choice(GROUPS), random.choice((*MEMBERS, "new"))
     known = kit.shard.groups.get(group)
@@ -199,7 +206,7 @@ def run(seed: int) -> None:
     config = replace(
         AT_ONCE, consumer_migration_policy=policy, group_initial_rebalance_delay_ms=random.choice((0, 3_000))
     )
-    kit = ModernKit(config, t=2, u=3)
+    kit = ConsumerKit(config, t=2, u=3)
     hostile = Hostile(random)
     kit.log = [hostile.record() for _ in range(random.randint(1, 40))]
     kit.committed_to = len(kit.log)
@@ -224,9 +231,9 @@ def run(seed: int) -> None:
     look_at_all(kit)
 
 
-def read(*records: Record) -> ModernKit:
+def read(*records: Record) -> ConsumerKit:
     """A coordinator that has read such a log."""
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.log = list(records)
     kit.committed_to = len(kit.log)
     kit.restart()
@@ -247,7 +254,7 @@ def came_over(member_id: str, *protocols: tuple[str, bytes]) -> list[Record]:
         None, None, "c", "/h", frozenset({"t"}), None, 30_000, None, ClassicClient(30_000, protocols)
     )
     return [
-        modern_record(record)
+        consumer_record(record)
         for record in (
             Member("g", member_id, metadata),
             TargetMember("g", member_id, {}),
@@ -256,7 +263,7 @@ def came_over(member_id: str, *protocols: tuple[str, bytes]) -> list[Record]:
     ]
 
 
-EPOCH = [modern_record(GroupEpoch("g", 1)), modern_record(TargetEpoch("g", 1, 0))]
+EPOCH = [consumer_record(GroupEpoch("g", 1)), consumer_record(TargetEpoch("g", 1, 0))]
 
 
 def test_a_member_without_protocols_gets_an_error() -> None:

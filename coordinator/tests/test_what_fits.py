@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.stored import fits, made_id
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import JOIN, ConsumerKit
+from barnabas.coordinator.tests.consumer_groups.test_migration import CLASSIC, mixed
 from barnabas.coordinator.tests.kit import Kit, subscription
-from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit
-from barnabas.coordinator.tests.modern.test_migration import CLASSIC, mixed
 from barnabas.coordinator.tests.txn.txn_kit import TxnKit
 from barnabas.kproto import ErrorCode, encode
 from barnabas.kproto.errors import EncodeError
@@ -75,7 +75,7 @@ def test_a_member_that_does_not_fit_is_refused_and_the_others_go_on(what: dict[s
     # Also as the first of a group, which leaves none behind, and in a group of the next generation.
     assert kit.error(kit.join(version=3, group="other", **what)) == E.UNKNOWN_SERVER_ERROR
     assert set(kit.shard.groups) == {"g"}
-    modern = ModernKit(t=2)
+    modern = ConsumerKit(t=2)
     mixed(modern)
     refused = modern.error(modern.join("z", version=3, **{**CLASSIC, **what}))
     assert refused in (E.UNKNOWN_SERVER_ERROR, E.INCONSISTENT_GROUP_PROTOCOL)
@@ -94,7 +94,7 @@ def test_a_member_that_does_not_fit_is_refused_and_the_others_go_on(what: dict[s
     ],
 )
 def test_a_heartbeat_that_does_not_fit_is_an_invalid_request(what: dict[str, Any]) -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     fields = {"member_id": "a", "epoch": 0, "subscribed_topic_names": ["t"], **JOIN, **what}
     answer = kit.beat(**fields)
     assert answer.error_code == E.INVALID_REQUEST
@@ -104,7 +104,7 @@ def test_a_heartbeat_that_does_not_fit_is_an_invalid_request(what: dict[str, Any
 
 
 def test_messages_with_a_client_s_words_are_short() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     name = "x" * 32_767
     for answer in (
         kit.beat("a", 5, group=name),

@@ -95,7 +95,7 @@ def delete_groups(client: BlockingClient) -> None:
         if not left:
             return
         for group, kind in left.items():
-            _empty_modern(client, group) if kind == _CONSUMER else _empty_classic(client, group)
+            _empty_consumer_group(client, group) if kind == _CONSUMER else _empty_classic(client, group)
     if left := _delete_empty(client, left):
         raise Refused(f"members of these groups rejoin: {', '.join(sorted(left))}; close their consumers first")
 
@@ -125,7 +125,7 @@ def _empty_classic(client: BlockingClient, group: str) -> None:
         client.ask(LeaveGroupRequest(group_id=group, members=members), 5)
 
 
-def _empty_modern(client: BlockingClient, group: str) -> None:
+def _empty_consumer_group(client: BlockingClient, group: str) -> None:
     (described,) = client.ask(ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups
     for member in described.members:
         leave = ConsumerGroupHeartbeatRequest(

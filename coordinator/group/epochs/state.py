@@ -2,7 +2,7 @@
 its members.
 
 A kind of group adds its members' values, its own records, and what it counts. Times are milliseconds since the epoch.
-Source: `ModernGroup`, `StreamsGroup` of Apache Kafka 4.3.
+Source: `ConsumerGroup`, `StreamsGroup` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations

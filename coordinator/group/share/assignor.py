@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from barnabas.coordinator.group.assignors import AssignedMember, Assignment, TopicId
+from barnabas.coordinator.group.consumer.assignors import AssignedMember, Assignment, TopicId
 
 NAME: Final = "simple"
 Place = tuple[TopicId, int]

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from barnabas.coordinator.group.answers import write_error
 from barnabas.coordinator.group.config import GroupSettings
+from barnabas.coordinator.group.consumer.stored import MemberMetadata
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.epochs.records import LEFT, GroupEpoch, Member, MemberStanding
 from barnabas.coordinator.group.epochs.state import removal
@@ -31,7 +32,6 @@ from barnabas.coordinator.group.share.stored import (
     ShareStanding,
     share_record,
 )
-from barnabas.coordinator.group.stored_modern import MemberMetadata
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, KafkaError

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
-from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.config import GroupSettings
+from barnabas.coordinator.group.consumer.assignors import TopicId
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.epochs.records import GroupEpoch, is_tombstone
 from barnabas.coordinator.group.share import partitions

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.coordinator.group.answers import write_error
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
 from barnabas.coordinator.group.share.group import ShareGroup
 from barnabas.coordinator.group.share.state import with_partitions, without_partitions
 from barnabas.coordinator.group.share.stored import (

@@ -11,13 +11,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import AssignedMember, TopicId
+from barnabas.coordinator.group.consumer.assignors import AssignedMember, TopicId
+from barnabas.coordinator.group.consumer.state import NOTHING_KNOWN
+from barnabas.coordinator.group.consumer.stored import MemberMetadata
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.epochs.records import FIRST_EPOCH, GroupEpoch
 from barnabas.coordinator.group.epochs.state import EpochState
 from barnabas.coordinator.group.member_counts import MemberCounts
-from barnabas.coordinator.group.modern_state import NOTHING_KNOWN
 from barnabas.coordinator.group.share.stored import (
     InitializedPartitions,
     NamedPartitions,
@@ -26,7 +27,6 @@ from barnabas.coordinator.group.share.stored import (
     ShareStanding,
     StatePartitions,
 )
-from barnabas.coordinator.group.stored_modern import MemberMetadata
 
 NOWHERE: Final = ShareStanding(0, -1, MappingProxyType({}))
 NOTHING_INITIALIZED: Final = InitializedPartitions()

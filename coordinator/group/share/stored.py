@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.stored import MemberMetadata
 from barnabas.coordinator.group.epochs.records import (
     Bytes,
     GroupEpoch,
@@ -29,7 +30,6 @@ from barnabas.coordinator.group.epochs.records import (
     framed,
     read,
 )
-from barnabas.coordinator.group.stored_modern import MemberMetadata
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import Message
 from barnabas.kproto.stored import (

@@ -12,8 +12,8 @@ from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.partitions import DeleteState, InitializeState
 from barnabas.coordinator.machine import Result, StepFailed
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import ConsumerKit, topic_id
 from barnabas.coordinator.tests.kit import QUICK
-from barnabas.coordinator.tests.modern.modern_kit import ModernKit, topic_id
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
@@ -21,7 +21,7 @@ E = ErrorCode
 AT_ONCE = ShareGroupConfig(assignment_interval_ms=0)
 
 
-class SharedKit(ModernKit):
+class SharedKit(ConsumerKit):
     """Groups of all kinds; share coordinators that do as they are told."""
 
     share_config: ShareGroupConfig | None = AT_ONCE

@@ -11,8 +11,8 @@ import os
 from random import Random
 from typing import Any
 
+from barnabas.coordinator.group.consumer.state import NOTHING_KNOWN
 from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.modern_state import NOTHING_KNOWN
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.stored import (
     InitializedPartitions,

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from random import Random
 
-from barnabas.coordinator.group.assignors import AssignedMember
+from barnabas.coordinator.group.consumer.assignors import AssignedMember
 from barnabas.coordinator.group.share.assignor import assign_simple
 
 SEEDS = int(os.environ.get("BARNABAS_SHARE_SEEDS", "40"))

@@ -49,7 +49,7 @@ async def describe_groups(client: Client, names: Iterable[str]) -> dict[str, Gro
     wanted = list(dict.fromkeys(names))
     found: dict[str, Group | Failed] = {}
     try:
-        found.update(await client.by_coordinator(GROUP, wanted, _modern_job(client)))
+        found.update(await client.by_coordinator(GROUP, wanted, _consumer_group_job(client)))
     except Unsupported:
         pass  # a broker before 3.7: it has classic groups only
     classic = [name for name in wanted if name not in found or _is_of_another_kind(found[name])]
@@ -73,7 +73,7 @@ def _is_of_another_kind(result: Group | Failed) -> bool:
     return isinstance(result, Failed) and result.code in _NOT_OF_THIS_KIND
 
 
-def _modern_job(client: Client) -> Job[str, Group]:
+def _consumer_group_job(client: Client) -> Job[str, Group]:
     def read(answer: Any, names: list[str]) -> Iterator[tuple[str, Group | Failed]]:
         for row in answer.groups:
             if row.error_code:

@@ -4,10 +4,10 @@ offsets (KIP-848).
 There is one request, ConsumerGroupHeartbeat. Epoch 0 joins, −1 leaves, −2 leaves a static member's place open; else it
 is the member's epoch, and null lists mean "unchanged". Each answer is held until its content is committed.
 
-Members that still speak the classic protocol are served by `barnabas.coordinator.group.modern_classic`; groups go over
-from one kind to the other in `barnabas.coordinator.group.upgrade` and `downgrade`. `now` is `machine.Now`; time-outs
-are milliseconds. Differences from Apache Kafka: a time-out whose records cannot be written comes again after a second;
-a member is fenced for not giving up partitions only while it still has to. Sources: KIP-848, `GroupMetadataManager` of
+Members that still speak the classic protocol are served by `classic_members`; groups go over from one kind to the other
+in `upgrade` and `downgrade`. `now` is `machine.Now`; time-outs are milliseconds. Differences from Apache Kafka: a
+time-out whose records cannot be written comes again after a second; a member is fenced for not giving up partitions
+only while it still has to. Sources: KIP-848, `GroupMetadataManager` of
 Apache Kafka 4.3.
 """
 
@@ -18,26 +18,26 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from barnabas.coordinator.group.answers import write_error
-from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.states import Why
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
-from barnabas.coordinator.group.epochs.records import AWAY, LEFT, GroupEpoch, MemberStanding
-from barnabas.coordinator.group.epochs.state import removal
-from barnabas.coordinator.group.member_step import (
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.downgrade import downgrade, may_downgrade
+from barnabas.coordinator.group.consumer.member_step import (
     InvalidPattern,
     MemberStep,
     PatternChange,
     ResolvePatterns,
     replace_static,
 )
-from barnabas.coordinator.group.modern_state import ModernMember, ModernState
-from barnabas.coordinator.group.stored_modern import (
-    ModernRecord,
+from barnabas.coordinator.group.consumer.state import ConsumerMember, ConsumerState
+from barnabas.coordinator.group.consumer.stored import (
+    ConsumerRecord,
     Pattern,
     Resolved,
-    modern_record,
+    consumer_record,
 )
+from barnabas.coordinator.group.epochs.records import AWAY, LEFT, GroupEpoch, MemberStanding
+from barnabas.coordinator.group.epochs.state import removal
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import fits
 from barnabas.kproto import ErrorCode, KafkaError
@@ -48,7 +48,7 @@ log = logging.getLogger("barnabas.groups")
 Owned = Mapping[TopicId, Collection[int]]
 
 
-class ModernGroup(ModernState):
+class ConsumerGroup(ConsumerState):
     """See the module. Methods that decide write into the `Decision` of the operation; they raise KafkaError to refuse,
     and nothing was decided then.
     """
@@ -74,13 +74,13 @@ class ModernGroup(ModernState):
         ):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A name in the request is longer than 32767 bytes.")
         self.check_room(member_id)
-        records: list[ModernRecord] = []
+        records: list[ConsumerRecord] = []
         if request.instance_id is None:
             before = self.members.get(member_id)
             if before is None:
                 if epoch != 0:
                     raise self._no_member(member_id)
-                before = ModernMember(member_id)
+                before = ConsumerMember(member_id)
             self._check_epoch(before, epoch, owned)
         elif epoch == 0:
             before = self._join_static(member_id, request.instance_id, records)
@@ -135,15 +135,15 @@ class ModernGroup(ModernState):
 
     def carry_out(self, step: MemberStep, now: Now, out: Decision) -> None:
         """Have the records of a step written, and topics of patterns looked up."""
-        out.records.extend(map(modern_record, step.records))
+        out.records.extend(map(consumer_record, step.records))
         if step.resolve is not None:
             self.context.resolving.add(self.group_id)
             out.effects.append(step.resolve)
 
-    def _join_static(self, member_id: str, instance_id: str, records: list[ModernRecord]) -> ModernMember:
+    def _join_static(self, member_id: str, instance_id: str, records: list[ConsumerRecord]) -> ConsumerMember:
         present = self.static_member(instance_id)
         if present is None:
-            return self.members.get(member_id) or ModernMember(member_id)
+            return self.members.get(member_id) or ConsumerMember(member_id)
         if not present.is_classic and present.standing.epoch != AWAY:
             raise KafkaError(
                 ErrorCode.UNRELEASED_INSTANCE_ID, f"Instance id {instance_id} is still used by {present.member_id}."
@@ -156,7 +156,7 @@ class ModernGroup(ModernState):
         if len(self.members) >= limit and member_id not in self.members:
             raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has {limit} members, more it may not have.")
 
-    def check_static(self, member_id: str, instance_id: str) -> ModernMember:
+    def check_static(self, member_id: str, instance_id: str) -> ConsumerMember:
         """The member that an instance id stands for. Raises KafkaError UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         present = self.static_member(instance_id)
         if present is None:
@@ -167,7 +167,7 @@ class ModernGroup(ModernState):
             )
         return present
 
-    def _check_epoch(self, member: ModernMember, epoch: int, owned: Owned | None) -> None:
+    def _check_epoch(self, member: ConsumerMember, epoch: int, owned: Owned | None) -> None:
         """Who did not get the answer with the present epoch comes with the one before."""
         present = member.standing.epoch
         if epoch in (0, present):
@@ -202,13 +202,13 @@ class ModernGroup(ModernState):
                 revoking={},
                 assigned={topic: dict.fromkeys(held, 0) for topic, held in member.standing.assigned.items()},
             )
-            out.records.append(modern_record(MemberStanding(self.group_id, member.member_id, standing)))
+            out.records.append(consumer_record(MemberStanding(self.group_id, member.member_id, standing)))
         else:
             self.fence([member], now, out)
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         out.reply_when_committed(token, response, heartbeat_refusal)
 
-    def fence(self, members: Collection[ModernMember], now: Now, out: Decision, why: Why = Why.LEFT) -> None:
+    def fence(self, members: Collection[ConsumerMember], now: Now, out: Decision, why: Why = Why.LEFT) -> None:
         """Take members out; the group becomes a classic one if only classic members are left. Never fails: time calls
         it, too.
         """
@@ -219,17 +219,17 @@ class ModernGroup(ModernState):
             downgrade(self, gone, None, "the last member of the next generation left", now, out)
             return
         for member_id in gone:
-            out.records.extend(map(modern_record, removal(self.group_id, member_id)))
+            out.records.extend(map(consumer_record, removal(self.group_id, member_id)))
         counts = self.counts.copy()
         for member in members:
             counts.forget(member.metadata)
         for pattern in {member.pattern for member in members if member.pattern}:
             if not counts.patterns[pattern]:
-                out.records.append(modern_record(Pattern(self.group_id, pattern, None)))
+                out.records.append(consumer_record(Pattern(self.group_id, pattern, None)))
                 if pattern in self.patterns:
                     counts.forget_topics(self.patterns[pattern].topics)
         metadata_hash = self.context.metadata_hash(counts.topics)
-        out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+        out.records.append(consumer_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
         self.rebalances[why] += 1
         log.info("group %r: epoch %d without %d members", self.group_id, self.next_epoch, len(gone))
 
@@ -258,10 +258,10 @@ class ModernGroup(ModernState):
                 counts.forget_topics(before)
                 counts.add_topics(found)
             stored = Resolved(found, effect.topics.version, started_ms)
-            out.records.append(modern_record(Pattern(self.group_id, pattern, stored)))
+            out.records.append(consumer_record(Pattern(self.group_id, pattern, stored)))
         metadata_hash = self.context.metadata_hash(counts.topics)
         if must_rise or metadata_hash != self.metadata_hash:
-            out.records.append(modern_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
+            out.records.append(consumer_record(GroupEpoch(self.group_id, self.next_epoch, metadata_hash)))
             self.rebalances[Why.TOPICS] += 1
             self.looks.done(self.next_epoch)
 

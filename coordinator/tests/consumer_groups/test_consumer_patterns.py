@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from barnabas.coordinator.group.stored_modern import Pattern
-from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit
+from barnabas.coordinator.group.consumer.stored import Pattern
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import JOIN, ConsumerKit
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 
 
-def enter(kit: ModernKit, member_id: str, pattern: str) -> int:
+def enter(kit: ConsumerKit, member_id: str, pattern: str) -> int:
     return kit.enter(member_id, subscribed_topic_regex=pattern).member_epoch
 
 
 def test_topics_come_with_the_next_heartbeat() -> None:
-    kit = ModernKit(a1=1, a2=1, b=1)
+    kit = ConsumerKit(a1=1, a2=1, b=1)
     assert enter(kit, "m", "a.*") == 1, "nothing is known yet"
     assert kit.parts(kit.beat("m", 1)) is None
     assert kit.look_up() == 1
@@ -28,7 +28,7 @@ def test_topics_come_with_the_next_heartbeat() -> None:
 
 
 def test_new_topics_are_found_ten_seconds_later_at_the_earliest() -> None:
-    kit = ModernKit(a1=1)
+    kit = ConsumerKit(a1=1)
     enter(kit, "m", "a.*")
     kit.look_up()
     kit.beat("m", 1)
@@ -52,7 +52,7 @@ def test_new_topics_are_found_ten_seconds_later_at_the_earliest() -> None:
 
 
 def test_a_pattern_that_cannot_be_read_is_refused() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     answer = kit.beat("m", 0, **JOIN, subscribed_topic_regex="(")
     assert answer.error_code == E.INVALID_REGULAR_EXPRESSION
     assert answer.error_message
@@ -61,7 +61,7 @@ def test_a_pattern_that_cannot_be_read_is_refused() -> None:
 
 
 def test_patterns_and_names_together() -> None:
-    kit = ModernKit(a=1, b=1, c=1)
+    kit = ConsumerKit(a=1, b=1, c=1)
     enter(kit, "m", "a|b")
     kit.look_up()
     kit.beat("m", 1)
@@ -73,7 +73,7 @@ def test_patterns_and_names_together() -> None:
 
 
 def test_the_last_member_takes_its_pattern_along() -> None:
-    kit = ModernKit(a=1)
+    kit = ConsumerKit(a=1)
     for member_id in ("m", "n"):
         enter(kit, member_id, "a")
         kit.look_up()
@@ -85,7 +85,7 @@ def test_the_last_member_takes_its_pattern_along() -> None:
 
 
 def test_a_result_that_comes_too_late_or_not_at_all() -> None:
-    kit = ModernKit(a=1)
+    kit = ConsumerKit(a=1)
     enter(kit, "m", "a")
     (effect,) = kit.effects
     kit.run(kit.shard.patterns_resolved(effect, None, 0, kit.now))
@@ -103,7 +103,7 @@ def test_a_result_that_comes_too_late_or_not_at_all() -> None:
 
 
 def test_another_coordinator_looks_again() -> None:
-    kit = ModernKit(a=1)
+    kit = ConsumerKit(a=1)
     enter(kit, "m", "a.*")
     kit.look_up()
     kit.beat("m", 1)
@@ -118,7 +118,7 @@ def test_another_coordinator_looks_again() -> None:
 
 
 def test_what_was_found_and_could_not_be_written_is_looked_up_again() -> None:
-    kit = ModernKit(a1=1)
+    kit = ConsumerKit(a1=1)
     enter(kit, "m", "a.*")
     kit.look_up()
     kit.beat("m", 1)

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import logging
 
-from barnabas.coordinator.group.assignors import TopicId
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.members import Member as ClassicMember
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Standing
+from barnabas.coordinator.group.consumer.stored import (
+    ClassicClient,
+    ConsumerRecord,
+    MemberMetadata,
+    consumer_record,
+)
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.reconcile import MemberState, Standing
-from barnabas.coordinator.group.stored_modern import (
-    ClassicClient,
-    MemberMetadata,
-    ModernRecord,
-    modern_record,
-)
 from barnabas.coordinator.group.subscriptions import CONSUMER, read_assignment, read_subscription
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import group_record
@@ -37,11 +37,11 @@ from barnabas.kproto import DecodeError, ErrorCode, KafkaError
 log = logging.getLogger("barnabas.groups")
 
 
-def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> ModernGroup:
+def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> ConsumerGroup:
     """The next-generation group for a classic one, with its records. Nothing else happens yet, for the joining member
     may still be rejected; `gone_over` follows. Raises KafkaError GROUP_ID_NOT_FOUND if it may not change.
     """
-    group = ModernGroup(classic.group_id, context)
+    group = ConsumerGroup(classic.group_id, context)
     removal = group_record(classic.group_id, None)
     if classic.is_empty:
         out.records.append(removal)
@@ -57,11 +57,11 @@ def upgrade(classic: ClassicGroup, context: GroupContext, out: Decision) -> Mode
     records.append(epoch)
     out.records.append(removal)
     order = (Member, GroupEpoch, TargetMember, TargetEpoch, MemberStanding)
-    out.records.extend(modern_record(record) for kind in order for record in records if isinstance(record, kind))
+    out.records.extend(consumer_record(record) for kind in order for record in records if isinstance(record, kind))
     return group
 
 
-def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision) -> None:
+def gone_over(classic: ClassicGroup, group: ConsumerGroup, now: Now, out: Decision) -> None:
     """The records of `upgrade` are about to be written: members that wait are answered; all sessions continue."""
     if classic.is_empty:
         return
@@ -72,7 +72,7 @@ def gone_over(classic: ClassicGroup, group: ModernGroup, now: Now, out: Decision
     log.info("group %r goes over to the next generation with %d members", group.group_id, len(group.members))
 
 
-def _has_all(group: ModernGroup, context: GroupContext) -> bool:
+def _has_all(group: ConsumerGroup, context: GroupContext) -> bool:
     """Whether each partition of a subscribed topic is assigned to a member."""
     topics = [context.topics.by_name[name] for name in group.subscribed if name in context.topics.by_name]
     return not any(group.is_free(topic.topic_id, i) for topic in topics for i in range(topic.partition_count))
@@ -90,9 +90,9 @@ def _check(classic: ClassicGroup, context: GroupContext) -> None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Classic group {classic.group_id} cannot be upgraded: {why}.")
 
 
-def _records(classic: ClassicGroup, context: GroupContext) -> list[ModernRecord]:
+def _records(classic: ClassicGroup, context: GroupContext) -> list[ConsumerRecord]:
     group_id, generation = classic.group_id, classic.generation
-    records: list[ModernRecord] = [TargetEpoch(group_id, generation, 0)]
+    records: list[ConsumerRecord] = [TargetEpoch(group_id, generation, 0)]
     taken: set[tuple[TopicId, int]] = set()
     for member in classic.members:
         metadata, assigned, has_own_data = _read(classic, member, context)

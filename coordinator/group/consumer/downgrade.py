@@ -16,8 +16,8 @@ from collections.abc import Collection, Sequence
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.members import Member as ClassicMember
 from barnabas.coordinator.group.classic.members import Members
-from barnabas.coordinator.group.modern_state import ModernMember, ModernState
-from barnabas.coordinator.group.stored_modern import ClassicClient, modern_record
+from barnabas.coordinator.group.consumer.state import ConsumerMember, ConsumerState
+from barnabas.coordinator.group.consumer.stored import ClassicClient, consumer_record
 from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, write_assignment
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import StoredGroup, StoredMember, group_record
@@ -26,7 +26,7 @@ from barnabas.kproto import ErrorCode
 log = logging.getLogger("barnabas.groups")
 
 
-def may_downgrade(group: ModernState, gone: Collection[str], joining: ClassicClient | None = None) -> bool:
+def may_downgrade(group: ConsumerState, gone: Collection[str], joining: ClassicClient | None = None) -> bool:
     """Whether the group becomes classic when members `gone` are; `joining`: and a classic one comes in their place."""
     left = [member.metadata.classic for member_id, member in group.members.items() if member_id not in gone]
     if joining is not None:
@@ -53,9 +53,9 @@ def _protocol(clients: Sequence[ClassicClient]) -> str | None:
 
 
 def downgrade(
-    group: ModernState,
+    group: ConsumerState,
     gone: Collection[str],
-    joining: ModernMember | None,
+    joining: ConsumerMember | None,
     rebalance: str | None,
     now: Now,
     out: Decision,
@@ -97,7 +97,7 @@ def downgrade(
             for each in members
         ),
     )
-    out.records.extend(map(modern_record, group.tombstones(renamed)))
+    out.records.extend(map(consumer_record, group.tombstones(renamed)))
     out.records.append(group_record(group.group_id, stored))
     classic.revive(stored, members, now)
     if rebalance is not None:
@@ -112,7 +112,7 @@ def downgrade(
     log.info("group %r becomes a classic one of %d members", group.group_id, len(members))
 
 
-def _member(member: ModernMember) -> ClassicMember:
+def _member(member: ConsumerMember) -> ClassicMember:
     classic = member.metadata.classic
     assert classic is not None
     return ClassicMember(

@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas.coordinator.group.assignors import AssignedMember, TopicId, assign_uniform
-from barnabas.coordinator.group.reconcile import Held, MemberState, Standing, Target, reconcile
+from barnabas.coordinator.group.consumer.assignors import AssignedMember, TopicId, assign_uniform
+from barnabas.coordinator.group.consumer.reconcile import Held, MemberState, Standing, Target, reconcile
 
 KAFKAS = Path(__file__).parent / "data" / "reconcile_kafka.txt"
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED

@@ -27,13 +27,13 @@ import pytest
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.classic.states import State
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.reconcile import MemberState
 from barnabas.coordinator.group.member_counts import MemberCounts
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.reconcile import MemberState
 from barnabas.coordinator.group.subscriptions import subscribed_topics
-from barnabas.coordinator.tests.modern.modern_kit import (
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import (
     AT_ONCE,
-    ModernKit,
+    ConsumerKit,
     Parts,
     assign,
     assigned,
@@ -112,7 +112,7 @@ class World:
         self.random = random = Random(seed)
         policy = random.choice(POLICIES)
         interval_ms = random.choice((0, 1_000))
-        self.kit = ModernKit(
+        self.kit = ConsumerKit(
             replace(
                 AT_ONCE,
                 consumer_migration_policy=policy,
@@ -128,7 +128,7 @@ class World:
         self.rising: tuple[object, int] = (None, 0)
 
     @property
-    def group(self) -> ClassicGroup | ModernGroup | None:
+    def group(self) -> ClassicGroup | ConsumerGroup | None:
         return self.kit.shard.groups.get("g")
 
     # -- faults -----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class World:
         group = self.group
         if isinstance(group, ClassicGroup):
             check_classic_books(group)
-        if not isinstance(group, ModernGroup):
+        if not isinstance(group, ConsumerGroup):
             return
         check_books(group)
         assert self.rising[0] is not group or group.epoch >= self.rising[1], "the group's epoch fell"
@@ -349,11 +349,11 @@ class World:
         for i, record in enumerate(kit.log):
             fresh.replay(record.key, record.value, i, len(kit.log))
         lived, read = self.group, fresh.groups.get("g")
-        if isinstance(lived, ModernGroup):
-            assert isinstance(read, ModernGroup)
+        if isinstance(lived, ConsumerGroup):
+            assert isinstance(read, ConsumerGroup)
             assert hard_state(read) == hard_state(lived)
         else:
-            assert not isinstance(read, ModernGroup)
+            assert not isinstance(read, ConsumerGroup)
             assert (None if read is None else read.stored) == (None if lived is None else lived.stored)
         assert {
             (each.topic, each.partition): each.offset
@@ -397,7 +397,7 @@ class World:
         assert set(have) == {(name, i) for name in wanted for i in range(topics[name].partition_count)}
 
 
-def hard_state(group: ModernGroup) -> tuple[Any, ...]:
+def hard_state(group: ConsumerGroup) -> tuple[Any, ...]:
     return (
         group.epoch,
         group.metadata_hash,
@@ -409,7 +409,7 @@ def hard_state(group: ModernGroup) -> tuple[Any, ...]:
     )
 
 
-def check_books(group: ModernGroup) -> None:
+def check_books(group: ConsumerGroup) -> None:
     """What must hold inside the machine whenever it rests."""
     counts = MemberCounts()
     owners: dict[bytes, dict[int, int]] = {}

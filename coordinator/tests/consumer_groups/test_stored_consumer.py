@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.reconcile import MemberState, Standing
-from barnabas.coordinator.group.stored_modern import (
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Standing
+from barnabas.coordinator.group.consumer.stored import (
     ClassicClient,
+    ConsumerRecord,
     MemberMetadata,
-    ModernRecord,
     Pattern,
     Resolved,
-    modern_record,
-    parse_modern,
+    consumer_record,
+    parse_consumer_group,
 )
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import DecodeError
 from barnabas.kproto.stored import (
@@ -29,7 +29,7 @@ T = bytes.fromhex("21ebc90bafad48c4a4138e3fee8a491e")
 U = bytes.fromhex("12de6ed0411e413f87d599bc25bbcbd8")
 
 # Written by Apache Kafka 4.3.1 for a group "g" of three members, the third with a regular expression.
-GOLDEN: list[tuple[str, str | None, ModernRecord]] = [
+GOLDEN: list[tuple[str, str | None, ConsumerRecord]] = [
     ("0003000167", "000000000002010008744c157daad81938", GroupEpoch("g", 2, 8380096636111034680)),
     ("0003000167", "00000000000700", GroupEpoch("g", 7)),
     (
@@ -77,10 +77,10 @@ GOLDEN: list[tuple[str, str | None, ModernRecord]] = [
 
 
 @pytest.mark.parametrize(("key", "value", "what"), GOLDEN)
-def test_records_are_apache_kafkas(key: str, value: str | None, what: ModernRecord) -> None:
+def test_records_are_apache_kafkas(key: str, value: str | None, what: ConsumerRecord) -> None:
     record = Record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
-    assert parse_modern(*record[:2]) == what
-    assert modern_record(what) == record
+    assert parse_consumer_group(*record[:2]) == what
+    assert consumer_record(what) == record
 
 
 def test_whatever_is_in_them() -> None:
@@ -93,7 +93,7 @@ def test_whatever_is_in_them() -> None:
         wanted = {topic: frozenset(partitions) for topic, partitions in held.items()}
         classic = rng.choice((None, ClassicClient(45_000, (("range", b"\0"), ("cooperative-sticky", b"")))))
         metadata = MemberMetadata(None, None, "", "", frozenset(), None, -1, None, classic)
-        records: list[ModernRecord] = [
+        records: list[ConsumerRecord] = [
             GroupEpoch("g", rng.choice((None, 5)), 0),
             Member("g", "m", rng.choice((None, metadata))),
             TargetEpoch("g", None),
@@ -102,7 +102,7 @@ def test_whatever_is_in_them() -> None:
             Pattern("g", "", rng.choice((None, Resolved(frozenset({"a", "b"}), 1, 2)))),
         ]
         for what in records:
-            assert parse_modern(*modern_record(what)[:2]) == what
+            assert parse_consumer_group(*consumer_record(what)[:2]) == what
 
 
 @pytest.mark.parametrize("epochs", [None, [1]])
@@ -114,7 +114,7 @@ def test_partitions_without_epochs_are_held_since_the_present_one(epochs: list[i
         assigned_partitions=[value.TopicPartitions(topic_id=T, partitions=[3, 4], assignment_epochs=epochs)],
     )
     key = encode_versioned(ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"), 8)
-    read = parse_modern(key, encode_versioned(told, 0))
+    read = parse_consumer_group(key, encode_versioned(told, 0))
     assert isinstance(read, MemberStanding)
     assert read.standing is not None
     assert read.standing.assigned == {T: {3: 7, 4: 7}}
@@ -122,7 +122,7 @@ def test_partitions_without_epochs_are_held_since_the_present_one(epochs: list[i
 
 def test_what_is_not_ours_or_cannot_be_read() -> None:
     for kind in (0, 1, 2, 9, 15, 17, 99):
-        assert parse_modern(kind.to_bytes(2, "big") + b"whatever", b"\0\0") is None
+        assert parse_consumer_group(kind.to_bytes(2, "big") + b"whatever", b"\0\0") is None
     for key, value in ((b"", b""), (b"\0\3", None), (b"\0\3\0\1g", b""), (b"\0\3\0\1g", b"\0\1\0\0\0\0\0")):
         with pytest.raises(DecodeError):
-            parse_modern(key, value)
+            parse_consumer_group(key, value)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from barnabas.coordinator import OffsetToCommit
-from barnabas.coordinator.tests.modern.modern_kit import ModernKit
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import ConsumerKit
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 T0, T1 = ("t", 0), ("t", 1)
 
 
-def two_members() -> ModernKit:
+def two_members() -> ConsumerKit:
     """`a` at epoch 2 still has both partitions; the target of epoch 3 gives one to `b`."""
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t")
     kit.enter("b", "t")
     return kit
 
 
-def commit(kit: ModernKit, member_id: str, epoch: int, *partitions: tuple[str, int], version: int = 9) -> ErrorCode:
+def commit(kit: ConsumerKit, member_id: str, epoch: int, *partitions: tuple[str, int], version: int = 9) -> ErrorCode:
     offsets = dict.fromkeys(partitions or (T0,), 5)
     token = kit.commit_offsets(offsets, generation=epoch, member_id=member_id, version=version)
     (code,) = set(kit.answer(token))

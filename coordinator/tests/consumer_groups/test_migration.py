@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
+from barnabas.coordinator.group.consumer.stored import OldTopicMetadata, parse_consumer_group
 from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.stored_modern import OldTopicMetadata, parse_modern
 from barnabas.coordinator.stored import GroupRecord, parse
-from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit, assign, assigned, subscribe
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import (
+    AT_ONCE,
+    JOIN,
+    ConsumerKit,
+    assign,
+    assigned,
+    subscribe,
+)
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode
@@ -21,7 +28,7 @@ CLASSIC: dict[str, Any] = {"protocols": (("range", subscribe("t")),), "session_m
 JOINING: dict[str, Any] = {**JOIN, "subscribed_topic_names": ["t"]}
 
 
-def classic_group(kit: ModernKit, count: int = 1, user_data: bytes | None = None, **join: Any) -> list[str]:
+def classic_group(kit: ConsumerKit, count: int = 1, user_data: bytes | None = None, **join: Any) -> list[str]:
     """A stable classic group; its first member has all of topic t."""
     join = {**CLASSIC, **join}
     ids = [kit.member(**join) for _ in range(count)]
@@ -37,14 +44,14 @@ def classic_group(kit: ModernKit, count: int = 1, user_data: bytes | None = None
     return ids
 
 
-def rejoin(kit: ModernKit, member_id: str, owned: dict[str, list[int]] | None = None, **join: Any) -> int:
+def rejoin(kit: ConsumerKit, member_id: str, owned: dict[str, list[int]] | None = None, **join: Any) -> int:
     """JoinGroup of a classic member in a next-generation group: its epoch."""
     metadata = subscribe("t", owned=owned)
     return kit.joined(kit.join(member_id, **{**CLASSIC, "protocols": (("range", metadata),), **join})).generation_id
 
 
 def test_up() -> None:
-    kit = ModernKit(t=4)
+    kit = ConsumerKit(t=4)
     (old,) = classic_group(kit)
     kit.commit_offsets({("t", 0): 7}, generation=1, member_id=old)
     start = len(kit.log)
@@ -52,7 +59,7 @@ def test_up() -> None:
     assert (answer.member_epoch, kit.parts(answer)) == (2, {})
     removal, *rest = kit.log[start:]
     assert parse(removal.key, removal.value) == GroupRecord("g", None)
-    kinds = [type(parse_modern(record.key, record.value)) for record in rest]
+    kinds = [type(parse_consumer_group(record.key, record.value)) for record in rest]
     assert kinds == [
         *(Member, GroupEpoch, TargetMember, TargetEpoch, MemberStanding),
         *(Member, GroupEpoch, TargetMember, TargetMember, TargetEpoch, MemberStanding),
@@ -77,7 +84,7 @@ def test_up() -> None:
 
 
 def test_members_that_wait_are_sent_to_the_new_group() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     first, second = classic_group(kit, 2)
     waiting = kit.join(first, **CLASSIC)
     assert kit.waits(waiting)
@@ -98,7 +105,7 @@ def test_members_that_wait_are_sent_to_the_new_group() -> None:
 def test_waiting_members_continue_if_the_joining_one_is_refused(
     config: dict[str, Any], new: dict[str, Any], code: ErrorCode, parked: str
 ) -> None:
-    kit = ModernKit(replace(AT_ONCE, **config), t=2)
+    kit = ConsumerKit(replace(AT_ONCE, **config), t=2)
     first, second = classic_group(kit, 2)
     waiting = kit.join(first, **CLASSIC)
     if parked == "sync":
@@ -122,7 +129,7 @@ def test_waiting_members_continue_if_the_joining_one_is_refused(
 
 
 def test_members_that_waited_are_missed_if_the_change_cannot_be_written() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     first, second = classic_group(kit, 2, session_ms=6_000)
     waiting = kit.join(first, **{**CLASSIC, "session_ms": 6_000})
     for _ in range(3):
@@ -142,7 +149,7 @@ def test_members_that_waited_are_missed_if_the_change_cannot_be_written() -> Non
 
 
 def test_unassigned_partitions_are_assigned_with_any_join() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     (old,) = classic_group(kit)
     kit.set_topics(t=3)
     # It subscribes to nothing that there is, so nothing has to move for it.
@@ -154,7 +161,7 @@ def test_unassigned_partitions_are_assigned_with_any_join() -> None:
 
 
 def test_a_group_goes_over_before_its_first_generation_is_assigned() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     member_id = kit.member(**CLASSIC)
     kit.joined(kit.join(member_id, **CLASSIC))
     late = kit.member(**CLASSIC)
@@ -176,7 +183,7 @@ def test_a_group_goes_over_before_its_first_generation_is_assigned() -> None:
     ],
 )
 def test_what_stays_classic(config: dict[str, Any], join: dict[str, Any], user_data: bytes | None) -> None:
-    kit = ModernKit(replace(AT_ONCE, **config), t=2)
+    kit = ConsumerKit(replace(AT_ONCE, **config), t=2)
     arguments = {**CLASSIC, **join}
     member_id = kit.member(**arguments)
     generation = kit.joined(kit.join(member_id, **arguments)).generation_id
@@ -191,7 +198,7 @@ def test_what_stays_classic(config: dict[str, Any], join: dict[str, Any], user_d
 
 
 def test_an_empty_group_becomes_whatever_joins() -> None:
-    kit = ModernKit(replace(AT_ONCE, consumer_migration_policy="disabled"), t=1)
+    kit = ConsumerKit(replace(AT_ONCE, consumer_migration_policy="disabled"), t=1)
     (old,) = classic_group(kit)
     kit.commit_offsets({("t", 0): 7}, generation=1, member_id=old)
     kit.leave(old)
@@ -207,7 +214,7 @@ def test_an_empty_group_becomes_whatever_joins() -> None:
 
 
 def test_an_empty_group_stays_what_it_was_if_the_change_cannot_be_written() -> None:
-    kit = ModernKit(replace(AT_ONCE, group_initial_rebalance_delay_ms=3_000), t=1)
+    kit = ConsumerKit(replace(AT_ONCE, group_initial_rebalance_delay_ms=3_000), t=1)
     kit.enter("new", "t")
     kit.beat("new", -1)
     kit.refuse = E.NOT_ENOUGH_REPLICAS
@@ -217,7 +224,7 @@ def test_an_empty_group_stays_what_it_was_if_the_change_cannot_be_written() -> N
     assert (kit.view().group_state, kit.shard.store.context.next_classic) == ("Empty", {})
 
 
-def mixed(kit: ModernKit, **new: Any) -> str:
+def mixed(kit: ConsumerKit, **new: Any) -> str:
     """A group of one classic member, who has half of everything, and `new`, who has the rest."""
     (old,) = classic_group(kit)
     kit.enter("new", "t", **new)
@@ -230,7 +237,7 @@ def mixed(kit: ModernKit, **new: Any) -> str:
 
 @pytest.mark.parametrize("how", ["leaves", "is taken out", "times out", "does not give up"])
 def test_down(how: str) -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     start = len(kit.log)
     if how == "leaves":
@@ -242,7 +249,7 @@ def test_down(how: str) -> None:
         assert kit.heartbeat(old, 2) == E.NONE
         kit.advance(26)
     *records, last = kit.log[start:]
-    parsed = [parse_modern(record.key, record.value) for record in records]
+    parsed = [parse_consumer_group(record.key, record.value) for record in records]
     kinds = [type(record) for record in parsed]
     assert kinds == [
         *(MemberStanding, MemberStanding, TargetMember, TargetMember),
@@ -263,7 +270,7 @@ def test_down(how: str) -> None:
     assert (kit.state(), kit.generation()) == ("Stable", 3)
 
 
-def two_classic(kit: ModernKit, *second: tuple[str, bytes]) -> tuple[str, str]:
+def two_classic(kit: ConsumerKit, *second: tuple[str, bytes]) -> tuple[str, str]:
     """A group of `new` and two classic members, of which the second supports what is told."""
     kit.enter("new", "t")
     ids = []
@@ -277,7 +284,7 @@ def two_classic(kit: ModernKit, *second: tuple[str, bytes]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("how", ["leaves", "times out"])
 def test_a_group_that_cannot_go_down_goes_on_as_it_is(how: str) -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     # Only what it tells of its first protocol is looked at when it joins, and the other is the one that all have.
     first, second = two_classic(kit, ("rr", subscribe("t")), ("range", b"\xff"))
     if how == "leaves":
@@ -294,7 +301,7 @@ def test_a_group_that_cannot_go_down_goes_on_as_it_is(how: str) -> None:
 
 
 def test_a_protocol_counts_once_however_often_a_member_names_it() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     two_classic(kit, ("rr", subscribe("t")), ("rr", subscribe("t")), ("range", subscribe("t")))
     assert kit.code("new", -1) == E.NONE
     group = kit.shard.groups["g"]
@@ -303,7 +310,7 @@ def test_a_protocol_counts_once_however_often_a_member_names_it() -> None:
 
 
 def test_down_is_loaded_as_a_stable_generation() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     kit.beat("new", -1)
     kit.restart()
@@ -311,7 +318,7 @@ def test_down_is_loaded_as_a_stable_generation() -> None:
 
 
 def test_down_that_cannot_be_written_did_not_happen() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     kit.refuse = E.NOT_ENOUGH_REPLICAS
     assert kit.code("new", -1) == E.COORDINATOR_NOT_AVAILABLE
@@ -323,7 +330,7 @@ def test_down_that_cannot_be_written_did_not_happen() -> None:
 
 
 def test_without_the_way_down_the_group_stays_and_its_members_share_what_is_left() -> None:
-    kit = ModernKit(replace(AT_ONCE, consumer_migration_policy="upgrade"), t=2)
+    kit = ConsumerKit(replace(AT_ONCE, consumer_migration_policy="upgrade"), t=2)
     old = mixed(kit)
     kit.beat("new", -1)
     assert kit.members() == {old: 2}
@@ -333,7 +340,7 @@ def test_without_the_way_down_the_group_stays_and_its_members_share_what_is_left
 
 
 def test_a_static_member_changes_its_protocol_both_ways() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit, instance_id="i")
     # Back to classic: nothing has to move, so the group is classic and stable at once.
     token = kit.join("", instance="i", **CLASSIC)
@@ -352,7 +359,7 @@ def test_a_static_member_changes_its_protocol_both_ways() -> None:
 
 
 def test_what_classic_members_are_answered() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     assert kit.heartbeat("x", 2) == E.UNKNOWN_MEMBER_ID
     assert kit.heartbeat("new", 2) == E.UNKNOWN_MEMBER_ID, "it speaks the other protocol"
@@ -378,7 +385,7 @@ def test_what_classic_members_are_answered() -> None:
 
 
 def test_a_classic_member_that_does_not_come_back_is_gone() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     kit.enter("third", "t")
     assert kit.heartbeat(old, 2) == E.REBALANCE_IN_PROGRESS
@@ -393,7 +400,7 @@ def test_a_classic_member_that_does_not_come_back_is_gone() -> None:
 
 
 def test_a_classic_member_that_does_not_sync_is_gone() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     old = mixed(kit)
     rejoin(kit, old, {"t": [0]})
     kit.advance(20)
@@ -407,6 +414,6 @@ def test_a_classic_member_that_does_not_sync_is_gone() -> None:
 
 
 def test_under_disabled_no_classic_member_joins_a_living_group() -> None:
-    kit = ModernKit(replace(AT_ONCE, consumer_migration_policy="disabled"), t=2)
+    kit = ConsumerKit(replace(AT_ONCE, consumer_migration_policy="disabled"), t=2)
     kit.enter("new", "t")
     assert kit.error(kit.join("", **CLASSIC)) == E.INCONSISTENT_GROUP_PROTOCOL

@@ -1,8 +1,8 @@
 """Members of the groups of one partition that speak the next generation's protocol: ConsumerGroupHeartbeat, and the
 topics that match their patterns.
 
-What a request does in its group is `barnabas.coordinator.group.modern`'s; here is which group it means, and that the
-first such member makes a group, or makes one out of a classic group.
+What a request does in its group is `group`'s; here is which group it means, and that the first such member makes a
+group, or makes one out of a classic group.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from barnabas.coordinator.group.classic.group import ClassicGroup
-from barnabas.coordinator.group.member_step import InvalidPattern, ResolvePatterns
-from barnabas.coordinator.group.modern import ModernGroup, check_heartbeat, heartbeat_refusal
+from barnabas.coordinator.group.consumer.group import ConsumerGroup, check_heartbeat, heartbeat_refusal
+from barnabas.coordinator.group.consumer.member_step import InvalidPattern, ResolvePatterns
+from barnabas.coordinator.group.consumer.upgrade import gone_over, upgrade
 from barnabas.coordinator.group.store import GroupStore
-from barnabas.coordinator.group.upgrade import gone_over, upgrade
 from barnabas.coordinator.machine import NOTHING, Decision, Now, Result, answer
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import ConsumerGroupHeartbeatRequest
@@ -46,7 +46,7 @@ class ConsumerMembership:
         try:
             check_heartbeat(request, version, self._store.context.config)
             if request.member_epoch < 0:
-                self._modern_group(request.group_id, "Group").leave(request, token, now, out)
+                self._consumer_group(request.group_id, "Group").leave(request, token, now, out)
                 return out.result()
             before = self._store.groups.get(request.group_id)
             group = self._joined_group(request, out)
@@ -58,23 +58,23 @@ class ConsumerMembership:
             return answer(token, heartbeat_refusal(error.code, error.message))
         return out.result()
 
-    def _joined_group(self, request: ConsumerGroupHeartbeatRequest, out: Decision) -> ModernGroup:
+    def _joined_group(self, request: ConsumerGroupHeartbeatRequest, out: Decision) -> ConsumerGroup:
         """The group of a heartbeat; a member that joins may make one, or out of a classic one. Nothing has changed yet
         but a list of records.
         """
         group = self._store.groups.get(request.group_id)
-        if request.member_epoch != 0 or isinstance(group, ModernGroup) or request.group_id in self._store.foreign:
-            return self._modern_group(request.group_id, "Consumer group")
+        if request.member_epoch != 0 or isinstance(group, ConsumerGroup) or request.group_id in self._store.foreign:
+            return self._consumer_group(request.group_id, "Consumer group")
         if group is None:
-            return ModernGroup(request.group_id, self._store.context)
+            return ConsumerGroup(request.group_id, self._store.context)
         if not isinstance(group, ClassicGroup):
-            return self._modern_group(request.group_id, "Consumer group")
+            return self._consumer_group(request.group_id, "Consumer group")
         return upgrade(group, self._store.context, out)
 
-    def _modern_group(self, group_id: str, what: str) -> ModernGroup:
+    def _consumer_group(self, group_id: str, what: str) -> ConsumerGroup:
         """Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._store.groups.get(group_id)
-        if isinstance(group, ModernGroup) and group_id not in self._store.foreign:
+        if isinstance(group, ConsumerGroup) and group_id not in self._store.foreign:
             return group
         why = f"{what} {group_id} not found."
         if group is not None or group_id in self._store.foreign:
@@ -89,7 +89,7 @@ class ConsumerMembership:
         """
         self._store.context.resolving.discard(effect.group_id)
         group = self._store.groups.get(effect.group_id)
-        if resolved is None or not isinstance(group, ModernGroup):
+        if resolved is None or not isinstance(group, ConsumerGroup):
             return NOTHING
         out = Decision()
         group.patterns_resolved(effect, resolved, started_ms, out)

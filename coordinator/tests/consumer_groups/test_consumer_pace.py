@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.tests.modern.modern_kit import ModernKit, Parts
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import ConsumerKit, Parts
 from barnabas.kproto import ErrorCode
 
 USUAL_MS = GroupConfig().consumer_heartbeat_interval_ms
@@ -30,7 +30,7 @@ class Client:
         self.beats = 0
         self.intervals_ms: list[int] = []
 
-    def beat(self, kit: ModernKit) -> float:
+    def beat(self, kit: ConsumerKit) -> float:
         """Send a heartbeat; returns the seconds until the next one."""
         self.beats += 1
         answer = kit.beat(self.name, self.epoch, owned=self.owned) if self.epoch else kit.enter(self.name, "t")
@@ -48,7 +48,7 @@ class Client:
 class Clock:
     """Has members send their heartbeats when they are due."""
 
-    def __init__(self, kit: ModernKit) -> None:
+    def __init__(self, kit: ConsumerKit) -> None:
         self.kit = kit
         self.start_s = self.now_s = 0.0
         self._due: list[tuple[float, int, Client]] = []
@@ -85,7 +85,7 @@ def test_a_hundred_members_that_join_are_soon_stable(within_s: float) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    kit = ModernKit(GroupConfig(), t=200)
+    kit = ConsumerKit(GroupConfig(), t=200)
     clock = Clock(kit)
     clients = [Client(f"m{number}") for number in range(100)]
     for client in clients:
@@ -101,7 +101,7 @@ def test_a_hundred_members_that_join_are_soon_stable(within_s: float) -> None:
 @pytest.mark.parametrize("members", [2, 10])
 def test_who_joins_later_waits_for_one_heartbeat_of_the_others(members: int) -> None:
     """They cannot be called; but what they revoke is noticed soon."""
-    kit = ModernKit(GroupConfig(), t=20)
+    kit = ConsumerKit(GroupConfig(), t=20)
     clock = Clock(kit)
     first = Client("first")
     clock.add(first, 0)
@@ -114,7 +114,7 @@ def test_who_joins_later_waits_for_one_heartbeat_of_the_others(members: int) -> 
 
 
 def test_a_member_that_does_not_revoke_does_not_make_the_others_ask_often() -> None:
-    kit = ModernKit(GroupConfig(), t=2)
+    kit = ConsumerKit(GroupConfig(), t=2)
     clock = Clock(kit)
     stubborn, waiting = Client("a", stubborn=True), Client("b")
     clock.add(stubborn, 0)
@@ -128,7 +128,7 @@ def test_a_member_that_does_not_revoke_does_not_make_the_others_ask_often() -> N
 
 
 def test_the_intervals_of_a_group_that_changes() -> None:
-    kit = ModernKit(GroupConfig(), t=4)
+    kit = ConsumerKit(GroupConfig(), t=4)
     assert kit.enter("a", "t").heartbeat_interval_ms == 250
     kit.advance(0.4)
     assert kit.enter("b", "t").heartbeat_interval_ms == 600, "then there may be another target"
@@ -143,14 +143,14 @@ def test_the_intervals_of_a_group_that_changes() -> None:
 
 
 def test_a_large_group_is_asked_less_often() -> None:
-    kit = ModernKit(GroupConfig(consumer_assignment_interval_ms=0), t=1)
+    kit = ConsumerKit(GroupConfig(consumer_assignment_interval_ms=0), t=1)
     intervals_ms = [kit.enter(f"m{number}", "t").heartbeat_interval_ms for number in range(302)]
     assert intervals_ms[:251] == [250] * 251
     assert intervals_ms[-1] == 301
 
 
 def test_a_clock_that_was_set_back() -> None:
-    kit = ModernKit(GroupConfig(), t=1)
+    kit = ConsumerKit(GroupConfig(), t=1)
     kit.enter("a", "t")
     kit.advance(-100)
     assert kit.beat("a", 2).heartbeat_interval_ms == USUAL_MS

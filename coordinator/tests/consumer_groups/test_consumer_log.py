@@ -4,27 +4,27 @@ releases, groups of other kinds.
 
 from __future__ import annotations
 
-from barnabas.coordinator.group.assignors import TopicId
-from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.reconcile import MemberState, Standing
-from barnabas.coordinator.group.stored_modern import (
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Standing
+from barnabas.coordinator.group.consumer.stored import (
+    ConsumerRecord,
     MemberMetadata,
-    ModernRecord,
     OldTopicMetadata,
     Pattern,
     Resolved,
-    modern_record,
+    consumer_record,
 )
+from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
 from barnabas.coordinator.machine import Record
 from barnabas.coordinator.stored import StoredGroup, group_record
-from barnabas.coordinator.tests.modern.modern_kit import JOIN, ModernKit, topic_id
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import JOIN, ConsumerKit, topic_id
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 T: TopicId = topic_id("t")
 METADATA = MemberMetadata("i", "r", "c", "/h", frozenset({"t"}), "t.*", 1000, "range")
-ALL: list[ModernRecord] = [
+ALL: list[ConsumerRecord] = [
     Member("g", "a", METADATA),
     GroupEpoch("g", 7, 99),
     TargetMember("g", "a", {T: frozenset({0})}),
@@ -32,7 +32,7 @@ ALL: list[ModernRecord] = [
     MemberStanding("g", "a", Standing(7, 6, MemberState.STABLE, {T: {0: 5}}, {})),
     Pattern("g", "t.*", Resolved(frozenset({"t"}), 3, 44)),
 ]
-GONE: list[ModernRecord] = [
+GONE: list[ConsumerRecord] = [
     MemberStanding("g", "a", None),
     TargetMember("g", "a", None),
     Member("g", "a", None),
@@ -44,18 +44,18 @@ KEY_4 = b"\0\4\0\1g"
 SHARE, STREAMS = b"\0\x0b\0\1g", b"\0\x11\0\1g"
 
 
-def replay(kit: ModernKit, *records: ModernRecord | Record) -> None:
+def replay(kit: ConsumerKit, *records: ConsumerRecord | Record) -> None:
     for record in records:
-        kit.log.append(record if isinstance(record, Record) else modern_record(record))
+        kit.log.append(record if isinstance(record, Record) else consumer_record(record))
     kit.commit()
     kit.restart()
 
 
 def test_every_record_comes_back() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     replay(kit, *reversed(ALL))
     group = kit.shard.groups["g"]
-    assert isinstance(group, ModernGroup)
+    assert isinstance(group, ConsumerGroup)
     view = kit.view()
     assert (view.group_epoch, view.assignment_epoch, view.assignor_name, view.group_state) == (7, 7, "range", "Stable")
     (member,) = view.members
@@ -66,13 +66,13 @@ def test_every_record_comes_back() -> None:
 
 
 def test_tombstones_of_nothing_are_nothing() -> None:
-    kit = ModernKit()
+    kit = ConsumerKit()
     replay(kit, *GONE, group_record("g", None))
     assert not kit.shard.groups
 
 
 def test_the_topics_that_old_releases_kept_are_removed() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     replay(kit, *ALL[:-1], Record(KEY_4, b"\0\0\1\0"))
     assert kit.code("a", 7, instance_id="i", owned={"t": [0]}) == E.NONE
     assert kit.records()[-4:].count(OldTopicMetadata("g", False)) == 1
@@ -81,7 +81,7 @@ def test_the_topics_that_old_releases_kept_are_removed() -> None:
 
 
 def test_the_kind_of_group_that_was_written_last_is_what_it_is() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     classic = group_record("g", StoredGroup("consumer", 3, None, None, 5, ()))
     replay(kit, *ALL, classic)
     assert kit.shard.describe("g", 6).group_state == "Empty"
@@ -90,7 +90,7 @@ def test_the_kind_of_group_that_was_written_last_is_what_it_is() -> None:
 
 
 def test_a_state_of_a_later_release_is_fenced_unless_the_member_has_nothing() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     replay(kit, *ALL[:-2], MemberStanding("g", "a", Standing(6, 6, MemberState.UNKNOWN, {T: {0: 5}}, {})))
     assert kit.code("a", 6, instance_id="i", owned={"t": [0]}) == E.FENCED_MEMBER_EPOCH
     assert kit.code("a", 6, instance_id="i", owned={}) == E.NONE
@@ -98,7 +98,7 @@ def test_a_state_of_a_later_release_is_fenced_unless_the_member_has_nothing() ->
 
 def test_groups_of_other_kinds_are_left_alone() -> None:
     for key in (SHARE, STREAMS):
-        kit = ModernKit(t=1)
+        kit = ConsumerKit(t=1)
         replay(kit, Record(key, b"\0\0\0\0\0\1\0"))
         assert kit.code("a", 0, **JOIN, subscribed_topic_names=["t"]) == E.GROUP_ID_NOT_FOUND
         assert kit.error(kit.join()) == E.INCONSISTENT_GROUP_PROTOCOL

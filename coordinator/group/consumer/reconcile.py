@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
 
 Held = Mapping[TopicId, Mapping[int, int]]
 """Partitions by topic, each with the epoch at which the member got it. No topic is empty."""

@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.reconcile import Held, MemberState, Standing
 from barnabas.coordinator.group.epochs.records import (
     Bytes,
     GroupEpoch,
@@ -33,7 +34,6 @@ from barnabas.coordinator.group.epochs.records import (
     framed,
     read,
 )
-from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import Message
 from barnabas.kproto.stored import (
@@ -100,20 +100,20 @@ class OldTopicMetadata(NamedTuple):
     is_there: bool
 
 
-ModernMemberRecord = Member[MemberMetadata]
-ModernTarget = TargetMember[Mapping[TopicId, frozenset[int]]]
-ModernStanding = MemberStanding[Standing]
-ModernRecord = (
-    GroupEpoch | ModernMemberRecord | TargetEpoch | ModernTarget | ModernStanding | Pattern | OldTopicMetadata
+ConsumerMemberRecord = Member[MemberMetadata]
+ConsumerTarget = TargetMember[Mapping[TopicId, frozenset[int]]]
+ConsumerStanding = MemberStanding[Standing]
+ConsumerRecord = (
+    GroupEpoch | ConsumerMemberRecord | TargetEpoch | ConsumerTarget | ConsumerStanding | Pattern | OldTopicMetadata
 )
 
 
-def modern_record(what: ModernRecord) -> Record:
+def consumer_record(what: ConsumerRecord) -> Record:
     """The record that says it."""
     return framed(*_messages(what))
 
 
-def _messages(what: ModernRecord) -> tuple[Message, Message | None]:
+def _messages(what: ConsumerRecord) -> tuple[Message, Message | None]:
     value: Message | None = None
     if isinstance(what, GroupEpoch):
         if what.epoch is not None:
@@ -194,7 +194,7 @@ def _held_value(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentValue.To
     ]
 
 
-def parse_modern(key: bytes | memoryview, value: bytes | memoryview | None) -> ModernRecord | None:
+def parse_consumer_group(key: bytes | memoryview, value: bytes | memoryview | None) -> ConsumerRecord | None:
     """The meaning of one record; None if it is of another kind. Raises `barnabas.kproto.DecodeError` on what cannot be
     read.
     """
@@ -209,7 +209,7 @@ def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
     return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
 
 
-def _member(key: Bytes, value: Bytes | None) -> ModernMemberRecord:
+def _member(key: Bytes, value: Bytes | None) -> ConsumerMemberRecord:
     of = decode_versioned(ConsumerGroupMemberMetadataKey, key)[1]
     if value is None:
         return Member(of.group_id, of.member_id, None)
@@ -242,7 +242,7 @@ def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
     return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
 
 
-def _target_member(key: Bytes, value: Bytes | None) -> ModernTarget:
+def _target_member(key: Bytes, value: Bytes | None) -> ConsumerTarget:
     of = decode_versioned(ConsumerGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
@@ -251,7 +251,7 @@ def _target_member(key: Bytes, value: Bytes | None) -> ModernTarget:
     return TargetMember(of.group_id, of.member_id, partitions)
 
 
-def _standing(key: Bytes, value: Bytes | None) -> ModernStanding:
+def _standing(key: Bytes, value: Bytes | None) -> ConsumerStanding:
     of = decode_versioned(ConsumerGroupCurrentMemberAssignmentKey, key)[1]
     if value is None:
         return MemberStanding(of.group_id, of.member_id, None)
@@ -293,7 +293,7 @@ def _looks(key: Bytes, value: Bytes | None) -> OldTopicMetadata:
     return OldTopicMetadata(decode_versioned(ConsumerGroupPartitionMetadataKey, key)[1].group_id, value is not None)
 
 
-_READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ModernRecord]]] = MappingProxyType(
+_READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ConsumerRecord]]] = MappingProxyType(
     {
         _GROUP: _group,
         _LOOKS: _looks,

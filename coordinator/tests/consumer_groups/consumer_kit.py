@@ -13,8 +13,8 @@ from typing import Any
 
 from barnabas.coordinator import ResolvePatterns, Topic, Topics
 from barnabas.coordinator.group.config import GroupConfig, GroupSettings
+from barnabas.coordinator.group.consumer.stored import ConsumerRecord, parse_consumer_group
 from barnabas.coordinator.group.shard import GroupShard
-from barnabas.coordinator.group.stored_modern import ModernRecord, parse_modern
 from barnabas.coordinator.tests.kit import QUICK, Kit
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (
@@ -74,7 +74,7 @@ def assigned(data: bytes) -> Parts:
     return {each.topic: list(each.partitions) for each in message.assigned_partitions}
 
 
-class ModernKit(Kit):
+class ConsumerKit(Kit):
     """See the module."""
 
     def __init__(self, config: GroupConfig = AT_ONCE, **topics: int) -> None:
@@ -185,9 +185,9 @@ class ModernKit(Kit):
             self.run(self.shard.patterns_resolved(effect, found, self.now.wall_ms, self.now))
         return len(effects)
 
-    def records(self, start: int = 0) -> list[ModernRecord]:
+    def records(self, start: int = 0) -> list[ConsumerRecord]:
         """What next-generation groups wrote, from a position in the log."""
-        parsed = (parse_modern(record.key, record.value) for record in self.log[start:])
+        parsed = (parse_consumer_group(record.key, record.value) for record in self.log[start:])
         return [record for record in parsed if record is not None]
 
 

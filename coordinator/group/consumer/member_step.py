@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import ASSIGNORS, AssignedMember, TopicId
 from barnabas.coordinator.group.classic.states import Why
+from barnabas.coordinator.group.consumer.assignors import ASSIGNORS, AssignedMember, TopicId
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Target, reconcile
+from barnabas.coordinator.group.consumer.state import ConsumerMember, ConsumerState
+from barnabas.coordinator.group.consumer.stored import ConsumerRecord, MemberMetadata, OldTopicMetadata, Pattern
 from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetMember
 from barnabas.coordinator.group.epochs.state import removal
-from barnabas.coordinator.group.modern_state import ModernMember, ModernState
-from barnabas.coordinator.group.reconcile import MemberState, Target, reconcile
-from barnabas.coordinator.group.stored_modern import MemberMetadata, ModernRecord, OldTopicMetadata, Pattern
 from barnabas.coordinator.group.topics import Topics
 from barnabas.coordinator.machine import Now
 from barnabas.kproto import ErrorCode, KafkaError
@@ -52,7 +52,7 @@ class PatternChange(Enum):
 class MemberStep:
     """See the module. `before`: the member as the group has it; `after`: as it will be. `epoch`: the group's."""
 
-    def __init__(self, group: ModernState, member: ModernMember, records: list[ModernRecord]) -> None:
+    def __init__(self, group: ConsumerState, member: ConsumerMember, records: list[ConsumerRecord]) -> None:
         self.group = group
         self.before = member
         self.after = member
@@ -179,7 +179,7 @@ class MemberStep:
         settings = group.context.settings(group.group_id)
         return settings.next_heartbeat_ms(age_ms, target.epoch < self.epoch, len(group.members))
 
-    def _assign(self, members: Mapping[str, ModernMember]) -> Mapping[str, Mapping[TopicId, frozenset[int]]]:
+    def _assign(self, members: Mapping[str, ConsumerMember]) -> Mapping[str, Mapping[TopicId, frozenset[int]]]:
         group, topics = self.group, self.group.context.topics
         name = group.assignor(self.before, self.after)
         replaced = group.static_member(self.after.instance_id)
@@ -213,10 +213,12 @@ class MemberStep:
             self.records.append(MemberStanding(self.group.group_id, self.after.member_id, following))
 
 
-def replace_static(group: ModernState, old: ModernMember, member_id: str, records: list[ModernRecord]) -> ModernMember:
+def replace_static(
+    group: ConsumerState, old: ConsumerMember, member_id: str, records: list[ConsumerRecord]
+) -> ConsumerMember:
     """A static member under its next id: it starts at epoch 0 with what its former self had."""
     standing = old.standing._replace(epoch=0, previous_epoch=0)
-    new = ModernMember(member_id, old.metadata, standing)
+    new = ConsumerMember(member_id, old.metadata, standing)
     if member_id != old.member_id:
         # Clients may come back under the id they had: then a removal would end the new session with the old one.
         records.extend(removal(group.group_id, old.member_id))

@@ -10,14 +10,14 @@ import pytest
 from barnabas.coordinator import GroupSettings
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.epochs.records import GroupEpoch, Member, MemberStanding, TargetEpoch, TargetMember
-from barnabas.coordinator.tests.modern.modern_kit import AT_ONCE, JOIN, ModernKit
+from barnabas.coordinator.tests.consumer_groups.consumer_kit import AT_ONCE, JOIN, ConsumerKit
 from barnabas.kproto import ErrorCode
 
 E = ErrorCode
 
 
 def test_a_group_begins_and_ends() -> None:
-    kit = ModernKit(t=4)
+    kit = ConsumerKit(t=4)
     answer = kit.enter("a", "t")
     assert (answer.member_epoch, answer.heartbeat_interval_ms, kit.parts(answer)) == (2, 250, {"t": [0, 1, 2, 3]})
     kinds = [type(record) for record in kit.records()]
@@ -34,7 +34,7 @@ def test_a_group_begins_and_ends() -> None:
 
 
 def test_partitions_move_when_their_owner_has_given_them_up() -> None:
-    kit = ModernKit(t=4)
+    kit = ConsumerKit(t=4)
     kit.enter("a", "t")
     answer = kit.enter("b", "t")
     assert (answer.member_epoch, kit.parts(answer)) == (3, {})
@@ -50,7 +50,7 @@ def test_partitions_move_when_their_owner_has_given_them_up() -> None:
 
 
 def test_a_lost_answer_is_repeated() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t")
     kit.enter("b", "t")
     kit.beat("a", 2)
@@ -64,7 +64,7 @@ def test_a_lost_answer_is_repeated() -> None:
 
 
 def test_joining_again_starts_over_with_what_is_assigned() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t")
     answer = kit.enter("a", "t")
     assert (answer.member_epoch, kit.parts(answer)) == (2, {"t": [0, 1]})
@@ -72,7 +72,7 @@ def test_joining_again_starts_over_with_what_is_assigned() -> None:
 
 
 def test_a_subscription_that_shrinks_is_given_up_at_once() -> None:
-    kit = ModernKit(t=2, u=1)
+    kit = ConsumerKit(t=2, u=1)
     kit.enter("a", "t", "u")
     answer = kit.beat("a", 2, subscribed_topic_names=["u"])
     assert (answer.member_epoch, kit.parts(answer)) == (2, {"u": [0]})
@@ -80,7 +80,7 @@ def test_a_subscription_that_shrinks_is_given_up_at_once() -> None:
 
 
 def test_topics_come_grow_and_go() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     assert kit.parts(kit.enter("a", "t", "u")) == {"t": [0]}
     kit.set_topics(other=5)
     assert kit.beat("a", 2).member_epoch == 2, "nobody subscribes to it"
@@ -99,7 +99,7 @@ def test_topics_come_grow_and_go() -> None:
 
 
 def test_two_targets_are_an_interval_apart() -> None:
-    kit = ModernKit(GroupConfig(), t=2)
+    kit = ConsumerKit(GroupConfig(), t=2)
     kit.enter("a", "t")
     answer = kit.enter("b", "t")
     assert (answer.member_epoch, kit.parts(answer), kit.epochs()) == (2, {}, (3, 2))
@@ -113,7 +113,7 @@ def test_two_targets_are_an_interval_apart() -> None:
 
 
 def test_members_choose_the_assignor() -> None:
-    kit = ModernKit(t=2, u=2)
+    kit = ConsumerKit(t=2, u=2)
     kit.enter("a", "t", "u", server_assignor="range")
     kit.enter("b", "t", "u")
     assert kit.view().assignor_name == "range"
@@ -140,7 +140,7 @@ def test_members_choose_the_assignor() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     request: dict[str, Any] = {"member_id": "a", "epoch": 0, **JOIN, "subscribed_topic_names": ["t"], **fields}
     if request["topic_partitions"] is None:
         del request["topic_partitions"]
@@ -151,13 +151,13 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, Any], why: str) -> Non
 
 
 def test_the_broker_makes_ids_for_old_clients() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     answer = kit.beat("", 0, version=0, subscribed_topic_names=["t"], **JOIN)
     assert (answer.error_code, answer.member_id) == (E.NONE, "made-1")
 
 
 def test_unknown_members() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     assert kit.code("a", 1) == E.GROUP_ID_NOT_FOUND
     assert kit.code("a", -1) == E.GROUP_ID_NOT_FOUND
     kit.enter("a", "t")
@@ -168,7 +168,7 @@ def test_unknown_members() -> None:
 
 
 def test_a_full_group_accepts_no_member() -> None:
-    kit = ModernKit(replace(AT_ONCE, consumer_max_size=1), t=1)
+    kit = ConsumerKit(replace(AT_ONCE, consumer_max_size=1), t=1)
     kit.enter("a", "t")
     assert kit.code("b", 0, **JOIN, subscribed_topic_names=["t"]) == E.GROUP_MAX_SIZE_REACHED
     assert kit.beat("a", 2).error_code == E.NONE
@@ -178,7 +178,7 @@ def test_a_full_group_accepts_no_member() -> None:
 
 
 def test_a_static_member_keeps_its_place() -> None:
-    kit = ModernKit(t=4)
+    kit = ConsumerKit(t=4)
     kit.enter("a", "t", instance_id="i")
     kit.enter("b", "t")
     kit.settle_all("a", "b")
@@ -198,7 +198,7 @@ def test_a_static_member_keeps_its_place() -> None:
 
 
 def test_a_static_member_that_comes_back_under_its_id_is_watched() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t", instance_id="i")
     kit.enter("b", "t")
     had = kit.settle_all("a", "b")["a"]
@@ -213,7 +213,7 @@ def test_a_static_member_that_comes_back_under_its_id_is_watched() -> None:
 
 
 def test_a_static_member_that_comes_back_with_another_subscription_moves_the_group() -> None:
-    kit = ModernKit(t=2, u=2)
+    kit = ConsumerKit(t=2, u=2)
     kit.enter("a", "t", instance_id="i")
     kit.beat("a", -2, instance_id="i")
     answer = kit.enter("a2", "u", instance_id="i")
@@ -221,7 +221,7 @@ def test_a_static_member_that_comes_back_with_another_subscription_moves_the_gro
 
 
 def test_a_static_member_that_does_not_return_in_time_is_removed() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t", instance_id="i")
     kit.beat("a", -2, instance_id="i")
     kit.advance(44)
@@ -234,7 +234,7 @@ def test_a_static_member_that_does_not_return_in_time_is_removed() -> None:
 
 
 def test_a_silent_member_is_fenced() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.settings["g"] = GroupSettings(session_timeout_ms=10_000, heartbeat_interval_ms=123, assignment_interval_ms=0)
     assert kit.enter("a", "t").heartbeat_interval_ms == 123
     kit.advance(9)
@@ -247,7 +247,7 @@ def test_a_silent_member_is_fenced() -> None:
 
 
 def test_a_member_that_does_not_revoke_its_partitions_is_fenced() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t", rebalance_timeout_ms=20_000)
     kit.enter("b", "t")
     assert kit.parts(kit.beat("a", 2)) == {"t": [0]}
@@ -262,7 +262,7 @@ def test_a_member_that_does_not_revoke_its_partitions_is_fenced() -> None:
 
 
 def test_giving_up_in_time_stops_the_clock() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.enter("a", "t", rebalance_timeout_ms=20_000)
     kit.enter("b", "t")
     kit.beat("a", 2)
@@ -273,7 +273,7 @@ def test_giving_up_in_time_stops_the_clock() -> None:
 
 
 def test_a_time_out_that_cannot_be_written_comes_again() -> None:
-    kit = ModernKit(t=1)
+    kit = ConsumerKit(t=1)
     kit.enter("a", "t")
     kit.refuse = E.NOT_ENOUGH_REPLICAS
     kit.advance(60)
@@ -287,7 +287,7 @@ def test_a_time_out_that_cannot_be_written_comes_again() -> None:
 
 
 def test_what_cannot_be_written_did_not_happen() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     for log_error, told in (
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.NOT_LEADER_OR_FOLLOWER, E.NOT_COORDINATOR),
@@ -306,7 +306,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
 
 
 def test_no_member_gets_an_uncommitted_answer() -> None:
-    kit = ModernKit(t=2)
+    kit = ConsumerKit(t=2)
     kit.commit_lag = True
     token = kit.send("a", 0, **JOIN, subscribed_topic_names=["t"])
     assert kit.waits(token)
@@ -321,7 +321,7 @@ def test_no_member_gets_an_uncommitted_answer() -> None:
 
 
 def test_another_coordinator_goes_on() -> None:
-    kit = ModernKit(t=4)
+    kit = ConsumerKit(t=4)
     kit.enter("a", "t", instance_id="i", rack_id="r", rebalance_timeout_ms=20_000)
     kit.enter("b", "t")
     kit.beat("a", 2, instance_id="i")

@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Any
 
 from barnabas.coordinator.group.answers import group_write_error, join_error, sync_error, write_error
+from barnabas.coordinator.group.consumer.downgrade import downgrade, may_downgrade
+from barnabas.coordinator.group.consumer.group import ConsumerGroup
+from barnabas.coordinator.group.consumer.member_step import MemberStep, PatternChange, replace_static
+from barnabas.coordinator.group.consumer.reconcile import MemberState, Target
+from barnabas.coordinator.group.consumer.state import ConsumerMember
+from barnabas.coordinator.group.consumer.stored import ClassicClient, ConsumerRecord, consumer_record
 from barnabas.coordinator.group.deadlines import Due
-from barnabas.coordinator.group.downgrade import downgrade, may_downgrade
-from barnabas.coordinator.group.member_step import MemberStep, PatternChange, replace_static
-from barnabas.coordinator.group.modern import ModernGroup
-from barnabas.coordinator.group.modern_state import ModernMember
-from barnabas.coordinator.group.reconcile import MemberState, Target
-from barnabas.coordinator.group.stored_modern import ClassicClient, ModernRecord, modern_record
 from barnabas.coordinator.group.subscriptions import CONSUMER, is_readable, read_subscription, write_assignment
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.coordinator.stored import fits
@@ -39,7 +39,7 @@ from barnabas.kproto.messages import (
 
 
 def join(
-    group: ModernGroup,
+    group: ConsumerGroup,
     request: JoinGroupRequest,
     version: int,
     client_id: str,
@@ -64,17 +64,17 @@ def join(
     if is_new and request.group_instance_id is None and version >= 4:
         out.reply(token, join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id, version))
         return
-    records: list[ModernRecord] = []
-    replaced: ModernMember | None = None
+    records: list[ConsumerRecord] = []
+    replaced: ConsumerMember | None = None
     if request.group_instance_id is None:
-        before = group.members.get(member_id) or ModernMember(member_id)
+        before = group.members.get(member_id) or ConsumerMember(member_id)
     elif not is_new:
         before = group.check_static(member_id, request.group_instance_id)
         replaced = before
     else:
         replaced = group.static_member(request.group_instance_id)
         if replaced is None:
-            before = group.members.get(member_id) or ModernMember(member_id)
+            before = group.members.get(member_id) or ConsumerMember(member_id)
         else:
             before = replace_static(group, replaced, member_id, records)
     try:
@@ -115,7 +115,7 @@ def join(
         is_stale = group.target_epoch < step.epoch
         if not is_stale:
             step.reconcile(Target(group.target_epoch, group.target_of(step.after)), subscription.owned, changed)
-        out.records.extend(map(modern_record, step.records))
+        out.records.extend(map(consumer_record, step.records))
         reason = "a static member came back with the classic protocol, and the target is stale"
         downgrade(group, (), step.after, reason if is_stale else None, now, out)
     response = JoinGroupResponse(
@@ -127,7 +127,7 @@ def join(
     out.reply_when_committed(token, response, lambda code: join_error(group_write_error(code), "", version))
 
 
-def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, out: Decision) -> None:
+def sync(group: ConsumerGroup, request: SyncGroupRequest, token: Any, now: Now, out: Decision) -> None:
     """A classic member asks what it has. Raises KafkaError to refuse."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     classic = member.metadata.classic
@@ -156,7 +156,7 @@ def sync(group: ModernGroup, request: SyncGroupRequest, token: Any, now: Now, ou
     out.reply_when_committed(token, response, lambda code: sync_error(write_error(code)))
 
 
-def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
+def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> HeartbeatResponse:
     """A classic member's heartbeat; the answer says whether to rejoin. Raises KafkaError to reject it."""
     member = _classic_member(group, request.member_id, request.group_instance_id)
     assert member.metadata.classic is not None
@@ -177,15 +177,15 @@ def heartbeat(group: ModernGroup, request: HeartbeatRequest, now: Now) -> Heartb
 
 
 def leave(
-    group: ModernGroup, members: list[LeaveGroupRequest.MemberIdentity], now: Now, out: Decision
+    group: ConsumerGroup, members: list[LeaveGroupRequest.MemberIdentity], now: Now, out: Decision
 ) -> list[LeaveGroupResponse.MemberResponse]:
     """Members of either protocol leave: by themselves, or removed by an administrator, who may name the instance
     id alone.
     """
     results = []
-    gone: dict[str, ModernMember] = {}
+    gone: dict[str, ConsumerMember] = {}
     for identity in members:
-        member: ModernMember | None
+        member: ConsumerMember | None
         code = ErrorCode.NONE
         if identity.group_instance_id is None:
             member = group.members.get(identity.member_id)
@@ -206,7 +206,7 @@ def leave(
     return results
 
 
-def _classic_member(group: ModernGroup, member_id: str, instance_id: str | None) -> ModernMember:
+def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     """Raises KafkaError UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.members.get(member_id) if instance_id is None else group.check_static(member_id, instance_id)
     if member is None or not member.is_classic:
@@ -214,13 +214,13 @@ def _classic_member(group: ModernGroup, member_id: str, instance_id: str | None)
     return member
 
 
-def _ask_to_rejoin(group: ModernGroup, member: ModernMember, now: Now) -> None:
+def _ask_to_rejoin(group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
     key = (group.group_id, Due.REJOIN, member.member_id)
     if key not in group.context.deadlines:
         group.arm(Due.REJOIN, member.member_id, member.metadata.rebalance_timeout_ms, now)
 
 
-def _waits_for_others(group: ModernGroup, member: ModernMember) -> bool:
+def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether another member still has a partition of its target."""
     target = group.target.get(member.member_id, {})
     return any(

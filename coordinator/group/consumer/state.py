@@ -3,7 +3,7 @@ from it.
 
 Epochs, members and targets are those of `barnabas.coordinator.group.epochs`; here is what else such a group has, and
 what is counted. Partitions are at (topic id, number). Times are milliseconds since the epoch. Source: `ConsumerGroup`,
-`ModernGroup` of Apache Kafka 4.3.
+`ConsumerGroup` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.assignors import TopicId
+from barnabas.coordinator.group.consumer.assignors import TopicId
+from barnabas.coordinator.group.consumer.reconcile import Held, MemberState, Standing
+from barnabas.coordinator.group.consumer.stored import (
+    ConsumerRecord,
+    MemberMetadata,
+    OldTopicMetadata,
+    Pattern,
+    Resolved,
+    consumer_record,
+)
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.deadlines import Due
 from barnabas.coordinator.group.epochs.committing import CommittingGroup
 from barnabas.coordinator.group.epochs.records import FIRST_EPOCH, LEFT, GroupEpoch
 from barnabas.coordinator.group.member_counts import MemberCounts
 from barnabas.coordinator.group.offsets import Offsets
-from barnabas.coordinator.group.reconcile import Held, MemberState, Standing
-from barnabas.coordinator.group.stored_modern import (
-    MemberMetadata,
-    ModernRecord,
-    OldTopicMetadata,
-    Pattern,
-    Resolved,
-    modern_record,
-)
 from barnabas.coordinator.group.subscriptions import CONSUMER
 from barnabas.coordinator.machine import Record
 
@@ -39,7 +39,7 @@ NOWHERE: Final = Standing(0, -1, MemberState.STABLE, {}, {})
 MEMBER_DUES: Final = (Due.HEARTBEAT, Due.REVOKE, Due.REJOIN, Due.RESYNC)
 
 
-class ModernGroupState(Enum):
+class ConsumerGroupState(Enum):
     """Values are the names that ConsumerGroupDescribe and ListGroups show."""
 
     EMPTY = "Empty"
@@ -50,7 +50,7 @@ class ModernGroupState(Enum):
     STABLE = "Stable"
 
 
-class ModernMember(NamedTuple):
+class ConsumerMember(NamedTuple):
     """One member; replaced whole."""
 
     member_id: str
@@ -75,7 +75,7 @@ class ModernMember(NamedTuple):
         return self.standing.state is MemberState.STABLE and self.standing.epoch == target_epoch
 
 
-class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]]):
+class ConsumerState(CommittingGroup[ConsumerMember, Mapping[TopicId, frozenset[int]]]):
     """See the module. The public attributes are hard, but for what says otherwise; those with an underscore are made of
     them.
     """
@@ -108,26 +108,26 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
             assert isinstance(record, OldTopicMetadata)
             self.has_old_metadata = record.is_there
 
-    def new_member(self, member_id: str) -> ModernMember:
-        return ModernMember(member_id)
+    def new_member(self, member_id: str) -> ConsumerMember:
+        return ConsumerMember(member_id)
 
-    def _gone(self, member: ModernMember) -> Standing:
+    def _gone(self, member: ConsumerMember) -> Standing:
         return Standing(LEFT, LEFT, member.standing.state, {}, {})
 
-    def _count(self, member: ModernMember) -> None:
+    def _count(self, member: ConsumerMember) -> None:
         self.counts.add(member.metadata)
         for held in (member.standing.assigned, member.standing.revoking):
             self._take(held, member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
 
-    def _uncount(self, member: ModernMember) -> None:
+    def _uncount(self, member: ConsumerMember) -> None:
         self.counts.forget(member.metadata)
         self._release(member.standing)
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
 
-    def _take(self, held: Held, member: ModernMember) -> None:
+    def _take(self, held: Held, member: ConsumerMember) -> None:
         epoch = member.standing.epoch
         for topic, partitions in held.items():
             epochs = self._epochs.setdefault(topic, {})
@@ -155,14 +155,14 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
     # -- what follows -----------------------------------------------------------------------------
 
     @property
-    def state(self) -> ModernGroupState:
+    def state(self) -> ConsumerGroupState:
         if not self.members:
-            return ModernGroupState.EMPTY
+            return ConsumerGroupState.EMPTY
         if self.epoch > self.target_epoch:
-            return ModernGroupState.ASSIGNING
+            return ConsumerGroupState.ASSIGNING
         if all(member.is_at(self.target_epoch) for member in self.members.values()):
-            return ModernGroupState.STABLE
-        return ModernGroupState.RECONCILING
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
 
     @property
     def state_name(self) -> str:
@@ -184,7 +184,7 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
     def watched(self) -> Collection[str]:
         return self.counts.topics
 
-    def static_member(self, instance_id: str | None) -> ModernMember | None:
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         """The member that `instance_id` stands for now."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
@@ -193,21 +193,21 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
         """Whether no member has the partition, nor is giving it up."""
         return partition not in self._epochs.get(topic, ())
 
-    def target_of(self, member: ModernMember) -> Mapping[TopicId, frozenset[int]]:
+    def target_of(self, member: ConsumerMember) -> Mapping[TopicId, frozenset[int]]:
         """A member's part of the present target; a static one has that of its former self."""
         member_id: str | None = member.member_id
         if member.instance_id is not None:
             member_id = self._static.get(member.instance_id)
         return {} if member_id is None else self.target.get(member_id, {})
 
-    def topics_of(self, member: ModernMember) -> frozenset[TopicId]:
+    def topics_of(self, member: ConsumerMember) -> frozenset[TopicId]:
         """Ids of what a member subscribes to, by name and by pattern, as far as it exists."""
         names = member.metadata.topic_names
         if member.pattern in self.patterns:
             names = names | self.patterns[member.pattern].topics
         return self.context.topics.ids(names)
 
-    def assignor(self, before: ModernMember | None = None, after: ModernMember | None = None) -> str:
+    def assignor(self, before: ConsumerMember | None = None, after: ConsumerMember | None = None) -> str:
         """What most members ask for, should `before` become `after`. At a tie, as in Apache Kafka: what `after` alone
         asks for, else uniform.
         """
@@ -222,7 +222,7 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
             votes = {new: 1, **votes} if new not in votes else {**votes, new: votes[new] + 1}
         return max(votes, key=votes.__getitem__) if votes else self.context.config.consumer_assignors[0]
 
-    def assigned_since(self, member: ModernMember, topic: str, partition: int) -> int | None:
+    def assigned_since(self, member: ConsumerMember, topic: str, partition: int) -> int | None:
         found = self.context.topics.by_name.get(topic)
         if found is not None:
             for held in (member.standing.assigned, member.standing.revoking):
@@ -230,10 +230,10 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
                     return held[found.topic_id][partition]
         return None
 
-    def is_classic(self, member: ModernMember) -> bool:
+    def is_classic(self, member: ConsumerMember) -> bool:
         return member.is_classic
 
-    def revocation_timeout_ms(self, member: ModernMember) -> int | None:
+    def revocation_timeout_ms(self, member: ConsumerMember) -> int | None:
         if member.is_classic or member.standing.state is not MemberState.UNREVOKED:
             return None
         return member.metadata.rebalance_timeout_ms
@@ -243,11 +243,11 @@ class ModernState(CommittingGroup[ModernMember, Mapping[TopicId, frozenset[int]]
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def _own_tombstones(self) -> Iterator[ModernRecord]:
+    def _own_tombstones(self) -> Iterator[ConsumerRecord]:
         for pattern in self.patterns:
             yield Pattern(self.group_id, pattern, None)
         yield OldTopicMetadata(self.group_id, False)
         yield GroupEpoch(self.group_id, None)
 
     def removal_records(self) -> Iterator[Record]:
-        return map(modern_record, self.tombstones())
+        return map(consumer_record, self.tombstones())
