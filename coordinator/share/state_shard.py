@@ -166,7 +166,9 @@ class StateShard:
         return out.result()
 
     def write(self, key: ShareKey, write: WriteState, token: Any, now: Now) -> Result:
-        """WriteShareGroupState: merge what changed. Answers `Stored`."""
+        """WriteShareGroupState: merge what changed. The start does not fall: a write with an earlier one was repeated,
+        and overtaken by others. (Apache Kafka lets it fall.) Answers `Stored`.
+        """
         try:
             found = self._initialized(key)
             _check_leader_epoch(found.state, write.leader_epoch)
@@ -175,12 +177,15 @@ class StateShard:
             self._check_exists(key)
         except KafkaError as error:
             return answer(token, Stored(error.code, error.message))
+        start_offset, complete = write.start_offset, write.delivery_complete_count
+        if start_offset < found.state.start_offset and start_offset != NOT_KNOWN:
+            start_offset, complete = NOT_KNOWN, found.state.delivery_complete_count
         change = ShareChange(
             found.state.snapshot_epoch,
             found.state.leader_epoch,
-            write.start_offset,
-            write.delivery_complete_count,
-            merge(write.start_offset, write.batches),
+            start_offset,
+            complete,
+            merge(start_offset, write.batches),
         )
         return _store(self._record(key, found, change, now), token)
 

@@ -47,6 +47,19 @@ def test_life() -> None:
     assert kinds(kit) == "suuut"
 
 
+def test_a_write_that_was_overtaken_brings_nothing_back() -> None:
+    """A write may be repeated for a while: what a later one has settled meanwhile is not given out again."""
+    kit = StateKit()
+    assert kit.initialize(start_offset=0) == OK
+    assert kit.write((0, 99, 2, 1), start_offset=0, complete=100) == OK
+    assert kit.write((100, 109, 2, 1), start_offset=100, complete=10) == OK
+    assert kit.write((0, 4, 2, 1), (110, 110, 4, 1), start_offset=0, complete=6) == OK
+    assert kit.summary() == Summary(E.NONE, None, 2, 0, 100, 10)
+    assert kit.read().batches == (StateBatch(100, 109, 2, 1), StateBatch(110, 110, 4, 1))
+    kit.restart()
+    assert kit.state().start_offset == 100
+
+
 def test_where_nothing_is() -> None:
     kit = StateKit()
     for key in (BEHIND, GONE):
