@@ -173,6 +173,11 @@ class SharePartition:
         window = self._window
         return window.in_flight < self._settings().max_record_locks or window.next_fetch_offset() < window.end_offset
 
+    @property
+    def room(self) -> int:
+        """How many offsets may be acquired that never were; 0 or less: none."""
+        return self._settings().max_record_locks - self._window.in_flight
+
     # -- operations -------------------------------------------------------------------------------
 
     def acquire(

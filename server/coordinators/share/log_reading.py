@@ -4,6 +4,7 @@ belongs to aborted transactions.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -29,13 +30,10 @@ class ShareRead(NamedTuple):
     aborted: Sequence[tuple[int, int]]
 
     def covering(self, first_offset: int, last_offset: int) -> FileSlice:
-        """The batches with these offsets, and those in between."""
-        numbers = [
-            number
-            for number, batch in enumerate(self.batches)
-            if batch.last_offset >= first_offset and batch.base_offset <= last_offset
-        ]
-        begin, end = self.positions[numbers[0]], self.positions[numbers[-1] + 1]
+        """The batches with these offsets, and those in between; if there are none, the one behind."""
+        first = bisect_left([batch.last_offset for batch in self.batches], first_offset)
+        after = bisect_right([batch.base_offset for batch in self.batches], last_offset)
+        begin, end = self.positions[first], self.positions[max(after, first + 1)]
         return FileSlice(self.records.file, self.records.position + begin, end - begin)
 
 

@@ -120,7 +120,7 @@ class LedShare:
             if not machine.can_acquire:
                 return None
             offset = machine.next_fetch_offset
-            enough = max(offset, machine.end_offset) + wanted.max_records - 1
+            enough = max(offset, machine.end_offset) + min(wanted.max_records, max(machine.room, 1)) - 1
             try:
                 read = read_for_share(partition, offset, max_bytes, enough, is_committed=is_committed)
             except KafkaError as error:

@@ -12,11 +12,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from barnabas.coordinator.share import Acknowledgement, AcknowledgeType, AcquireMode, ShareKey, Wanted
+from barnabas.coordinator.share import Acknowledgement, AcknowledgeType, AcquireMode, LogBatch, ShareKey, Wanted
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import iter_headers
+from barnabas.logdir import FileSlice
 from barnabas.replication import PartitionImage
 from barnabas.server.cluster.log_ends import LogEnds
+from barnabas.server.coordinators.share import partitions
+from barnabas.server.coordinators.share.log_reading import ShareRead, read_for_share
 from barnabas.server.coordinators.share.partitions import Got, LedShare, SharePartitions
 from barnabas.server.coordinators.share.state_wire import Initialize, Summarize
 from barnabas.server.partitions.partition import Partition
@@ -300,6 +303,43 @@ async def test_all_that_is_readable_is_aborted(tmp_path: Path) -> None:
         r.at.world.end_transaction(r.partition, 7, 0, commit=False)
         one_batch = 70
         assert ranges(led.acquire(wanted(max_records=1), one_batch)) == [(3, 3, 1)]
+
+
+async def test_no_more_is_looked_at_than_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many records a member asks for: headers are read one by one, on the loop."""
+    looked_at: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        read = read_for_share(*args, **options)
+        looked_at.append(0 if read is None else len(read.batches))
+        return read
+
+    monkeypatch.setattr(partitions, "read_for_share", counted)
+    async with partitions_rig(tmp_path) as r:
+        r.configure(partition_max_record_locks="100")
+        r.produce(*[1] * 250)
+        led = await r.led()
+        assert ranges(led.acquire(wanted(max_records=2**31 - 1), 1 << 20)) == [(0, 99, 1)]
+        assert await acknowledged(led, (0, 49, ACCEPT)) == E.NONE
+        assert ranges(led.acquire(wanted(max_records=2**31 - 1), 1 << 20)) == [(100, 149, 1)]
+        assert looked_at == [100, 50]
+
+
+def test_a_hole_is_told_with_the_batch_behind_it() -> None:
+    """What was acquired of a read may have no batch of its own: compaction took it, aborted ones were left out."""
+    log_file: Any = None
+    batches = [LogBatch(0, 9), LogBatch(20, 29), LogBatch(30, 39)]
+    read = ShareRead(FileSlice(log_file, 0, 300), [0, 100, 200, 300], batches, [(0, 9)])
+
+    def covering(first_offset: int, last_offset: int) -> tuple[int, int]:
+        part = read.covering(first_offset, last_offset)
+        return part.position, part.position + part.length
+
+    assert covering(0, 9) == (0, 100)
+    assert covering(5, 12) == (0, 100)
+    assert covering(10, 14) == (100, 200)
+    assert covering(12, 24) == (100, 200)
+    assert covering(25, 39) == (100, 300)
 
 
 async def test_readable_bytes(tmp_path: Path) -> None:
