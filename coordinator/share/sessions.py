@@ -32,15 +32,18 @@ def following_epoch(epoch: int) -> int:
 
 
 class ShareSession:
-    """One member's. `epoch`: expected of the next request."""
+    """One member's. `epoch`: expected of the next request. is_over: it has ended, or another one took its place; a
+    request that still knows it gets no records.
+    """
 
-    __slots__ = ("_has_error", "_is_new", "_partitions", "epoch", "group_id", "member_id", "owner")
+    __slots__ = ("_has_error", "_is_new", "_partitions", "epoch", "group_id", "is_over", "member_id", "owner")
 
     def __init__(self, group_id: str, member_id: str, owner: Hashable) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.owner = owner
         self.epoch = 1
+        self.is_over = False
         self._partitions: dict[Place, None] = {}
         self._is_new: set[Place] = set()
         self._has_error: set[Place] = set()
@@ -148,6 +151,7 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return
         del self._sessions[key]
+        session.is_over = True
         keys = self._by_owner[session.owner]
         keys.discard(key)
         if not keys:

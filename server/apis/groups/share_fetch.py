@@ -58,7 +58,8 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Steps[
         if error.code != ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             raise
         # The client comes again at once.
-        svc.timers.at(deadline, partial(ctx.reply, ShareFetchResponse(error_code=error.code)))
+        timer = svc.timers.at(deadline, partial(ctx.reply, ShareFetchResponse(error_code=error.code)))
+        ctx.on_close(timer.cancel)
         return PENDING
     if req.share_session_epoch != END:
         session.add(wanted)
@@ -95,10 +96,9 @@ def _fetch(
 ) -> None:
     """The acknowledgements are answered: go on."""
     is_last = req.share_session_epoch == END
-    if ctx.closed:
-        return  # and its sessions are over
-    is_fetching = not is_last and not req.is_renew_ack and req.max_records > 0 and req.max_bytes > 0
-    ShareFetch(svc, ctx, req, session, by_place(said, codes), rights, deadline, is_fetching=is_fetching).start()
+    if not ctx.closed:
+        is_fetching = not is_last and not req.is_renew_ack and req.max_records > 0 and req.max_bytes > 0
+        ShareFetch(svc, ctx, req, session, by_place(said, codes), rights, deadline, is_fetching=is_fetching).start()
     if is_last:
         svc.share_partitions.end_session(session)
 

@@ -3,7 +3,8 @@ them.
 
 A fetch that finds too little waits with the share partitions (`LedShare.waiting`) plus a timer. Nothing is acquired for
 an answer that is not sent: whoever waits gives up as soon as the connection is closed, and with the connection the
-session gives back what the member has.
+session gives back what the member has. A session may also end while one of its requests waits: that acquires nothing
+any more, and makes no share partition.
 
 Not as in Apache Kafka: there an error while a share partition is loaded is answered at once, and clients ask again at
 once; here COORDINATOR_NOT_AVAILABLE waits for what else there is, until the time is over.
@@ -97,6 +98,8 @@ class ShareFetch:
             return
         for place in self._session.in_turn():
             yield 1
+            if self._session.is_over:
+                break
             refusal = self._rights.refusal(place[0])
             if refusal:
                 self._failed[place] = refusal
@@ -144,6 +147,8 @@ class ShareFetch:
 
     def _try(self) -> bool:
         """Acquire what there is, if it is enough. Returns whether there is something to be told now."""
+        if self._session.is_over:
+            return True
         for place, led in list(self._led.items()):
             if led.error:
                 self._fail(place, led.error)
@@ -196,7 +201,7 @@ class ShareFetch:
     def _answer(self) -> Steps[None]:
         session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
         topics: dict[bytes, list[Any]] = {}
-        places = session.places if self._is_fetching else self._failed
+        places = session.places if self._is_fetching and not session.is_over else self._failed
         for place in dict.fromkeys((*places, *self._asked)):
             code, got = self._failed.get(place, ErrorCode.NONE), self._got.get(place)
             told = session.must_tell(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import GeneratorType, SimpleNamespace
 from typing import Any
@@ -81,6 +81,7 @@ class ShareWorld:
         self.groups = groups
         self.parts = PartitionsRig(groups.at)
         self.level = 1
+        self._is_writing = True
         at = groups.at
         self.svc: Any = at.world.svc
         self.svc.groups = groups.groups
@@ -90,6 +91,16 @@ class ShareWorld:
         self.svc.timers = at.timers
         self.svc.now = trio.current_time
         self.svc.authorizer = None
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """What is stored in here is written at the end."""
+        self._is_writing = False
+        try:
+            yield
+        finally:
+            self._is_writing = True
+            self.groups.round()
 
     def ask(self, api: Api, request: Any, version: int | None = None, connection: object = "one") -> Asked:
         """Request and response go through the codec."""
@@ -109,7 +120,8 @@ class ShareWorld:
                 response = api.on_error(asked, error.code, version)
         if response is not PENDING:
             context.reply(response)
-        self.groups.round()
+        if self._is_writing:
+            self.groups.round()
         return Asked(api, context)
 
     async def told(self, api: Api, request: Any, version: int | None = None) -> Any:

@@ -225,3 +225,56 @@ async def test_the_feature_is_off(tmp_path: Path) -> None:
         w.level = 0
         assert (await answer_of(w.fetch(0))).error_code == E.UNSUPPORTED_VERSION
         assert (await answer_of(w.acknowledge(1))).error_code == E.UNSUPPORTED_VERSION
+
+
+async def test_a_session_that_is_over_gets_nothing_more(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """It may have begun on another connection, which is closed while a request of this one waits."""
+    async with share_world(tmp_path) as w:
+        await answer_of(w.fetch(0, member="b", connection="three", max_wait_ms=0))
+        await answer_of(w.fetch(0, max_wait_ms=0))
+        waiting = w.fetch(1, connection="two", max_wait_ms=10_000)
+        await settle()
+        assert waiting.waits
+        w.parts.shares.connection_closed("one")
+        w.parts.produce(2)
+        w.parts.partition.announce(1)
+        assert found(await answer_of(waiting)) == {}
+        assert (await answer_of(w.fetch(2, connection="two"))).error_code == E.SHARE_SESSION_NOT_FOUND
+        assert found(await answer_of(w.fetch(1, member="b", connection="three"))) == {0: (0, 0, [(0, 1, 1)])}
+
+
+async def test_a_session_that_ends_while_something_is_stored(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """No share partition is made for it that nobody would end."""
+    async with share_world(tmp_path) as w:
+        w.parts.produce(2)
+        await answer_of(w.fetch(0, partitions=(0, 1)))
+        with w.unwritten():
+            asked = w.fetch(1, (0, 1, ACCEPT), connection="two", max_wait_ms=10_000)
+            assert asked.waits
+            w.parts.shares.forget_all()
+        assert found(await answer_of(asked)) == {0: (0, E.NOT_LEADER_OR_FOLLOWER, [])}
+        assert len(w.parts.shares) == len(w.parts.shares.sessions) == 0
+
+
+async def test_the_last_request_ends_a_session_of_another_connection(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Also if its own is closed before its answer."""
+    async with share_world(tmp_path) as w:
+        w.parts.produce(2)
+        await answer_of(w.fetch(0))
+        with w.unwritten():
+            last = w.fetch(-1, (0, 0, ACCEPT), connection="two")
+            assert last.waits
+            last.context.closed = True
+        await settle()
+        assert len(w.parts.shares) == len(w.parts.shares.sessions) == 0
+
+
+async def test_who_waits_for_a_session_and_leaves(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Nothing is kept for it, however long it was ready to wait."""
+    async with share_world(tmp_path, group_share_max_size="1", group_share_max_share_sessions="1") as w:
+        await answer_of(w.fetch(0, max_wait_ms=0))
+        other = w.fetch(0, member="b", max_wait_ms=500)
+        assert other.context.close is not None
+        other.context.close()
+        await trio.sleep(1)
+        assert other.waits
