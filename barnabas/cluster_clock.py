@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,7 +87,7 @@ class ClusterClock:
             raise BrokerError("no broker of the cluster is running")
         held = Held(urls)
         try:
-            held.ask_all("POST", "/v1/clock/hold")
+            held.begin()
             try:
                 yield held
             finally:
@@ -105,7 +105,20 @@ class Held:
         self._brokers: list[HTTPConnection] = [
             HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_S) for url in urls
         ]
+        self._did: list[HTTPConnection] = []
+        """Those that did what all were asked last."""
         self._patience_s = PATIENCE_S
+
+    def begin(self) -> None:
+        """Hold all clocks, or none. Raises BrokerError."""
+        try:
+            self.ask_all("POST", "/v1/clock/hold")
+        except BaseException:
+            # Those that did it stand still for ever otherwise. Another's who holds clocks are not let go.
+            self._brokers = self._did
+            with suppress(BrokerError, ValueError):
+                self.ask_all("POST", "/v1/clock/release")
+            raise
 
     def step(self, seconds: float) -> list[Any]:
         """Send all brokers so much further; how they stand. Raises BrokerError, ValueError."""
@@ -142,6 +155,8 @@ class Held:
         answers: list[Any] = []
         problems: list[Exception] = []
         lost: list[HTTPConnection] = []
+        did: list[HTTPConnection] = []
+        self._did = did
         for broker in self._brokers:
             try:
                 broker.request(method, path, data, headers)
@@ -158,6 +173,7 @@ class Held:
                 continue
             if status == 200:
                 answers.append(said)
+                did.append(broker)
             elif status == 400:
                 problems.append(ValueError(str(said.get("error"))))
             else:
