@@ -125,8 +125,10 @@ class Lives:
             raise self._failure
 
     async def stop(self, *, now: bool = False) -> None:
-        """See `Broker.stop`."""
+        """See `Broker.stop`. A clock that is held goes on: a stop takes time, and who held it may be gone."""
         self._is_stopping = True
+        if self._clock.is_held:
+            self._clock.release()
         await self.broker.stop(now=now)
         await self._over.wait()
 
@@ -156,6 +158,8 @@ class Lives:
         """Let the clock stand still until `release`; returns when nothing runs any more. Raises Held if it does."""
         async with self._turn:
             self._must_be_held(False)
+            if self._is_stopping:
+                raise Held("the broker stops")
             self._clock.hold()
 
     async def step(self, seconds: float) -> Stood:
@@ -167,6 +171,7 @@ class Lives:
             if seconds:
                 self._clock.step(seconds)
             is_settled = await self._settling.wait()
+            self._must_be_held(True)  # unless the broker stops meanwhile
             is_at_rest = is_settled and not self._settling.has_run and not self._clock.outside.prompt
             return Stood(is_at_rest, self._clock.next_deadline_s)
 
@@ -177,7 +182,7 @@ class Lives:
             self._clock.release()
 
     def _must_be_held(self, wanted: bool) -> None:
-        if self._clock.is_advancing != wanted:
+        if self._clock.is_held != wanted:
             raise Held("the clock is not held" if wanted else "the clock is held")
 
     @property

@@ -68,7 +68,7 @@ class VirtualClock(trio.abc.Clock):
         self._stands_at: float | None = None  # during an advance
         self._wall_stands_at = 0.0
         self._next_deadline = float("inf")
-        self._moved_s = 0.0  # since it is held
+        self._moved_s: float | None = None  # since it is held
         self.outside = Outside()
         self.followers: list[Callable[[float], None]] = [self.outside.time_jumped]
 
@@ -96,6 +96,11 @@ class VirtualClock(trio.abc.Clock):
     @property
     def is_advancing(self) -> bool:
         return self._stands_at is not None
+
+    @property
+    def is_held(self) -> bool:
+        """It stands still until `release`."""
+        return self._moved_s is not None
 
     @property
     def ahead_of_wall_s(self) -> float:
@@ -155,6 +160,7 @@ class VirtualClock(trio.abc.Clock):
         if not 0 <= seconds <= ADVANCE_MAX_S:
             raise ValueError(f"the clock can be moved by 0 to {ADVANCE_MAX_S:.0f} seconds, not by {seconds:g}")
         assert self._stands_at is not None
+        assert self._moved_s is not None
         self._moved_s += seconds
         self._step_to(self._stands_at + seconds)
 
@@ -162,9 +168,11 @@ class VirtualClock(trio.abc.Clock):
         """Let the clock go on. `wall` is ahead by exactly the sum of the steps more: so are others that were moved
         likewise, however long each was held. For trio nothing was missed: it goes on from where it stood.
         """
+        assert self._moved_s is not None
         at, self._stands_at = self.current_time(), None
         self._ahead_s = at - self._monotonic()
         self._ahead_of_wall_s += self._moved_s
+        self._moved_s = None
 
     @property
     def next_deadline_s(self) -> float:

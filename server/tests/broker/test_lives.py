@@ -21,7 +21,7 @@ from barnabas.server.client.groups.values import Group
 from barnabas.server.client.offsets import delete_records
 from barnabas.server.client.topics import NewTopic, add_partitions, create_topics, delete_topics
 from barnabas.server.client.transactions import Transaction, describe_transactions
-from barnabas.server.runtime.virtual_clock import InACluster, VirtualClock
+from barnabas.server.runtime.virtual_clock import Held, InACluster, VirtualClock
 from barnabas.server.storage.snapshots import Snapshots, UnknownSnapshot
 from barnabas.server.testing import Client as RawClient
 from barnabas.server.testing import connected
@@ -366,3 +366,13 @@ async def test_a_fetch_that_waits_is_forgotten_with_its_connection(clock: Virtua
             with pytest.raises((EOFError, trio.BrokenResourceError)):
                 await waiting.receive(request, 11)
         assert (await committed_offsets(client, ["g"]))["g"] == {}
+
+
+async def test_a_broker_whose_clock_is_held_stops(clock: VirtualClock, tmp_path: Path) -> None:
+    """Who held it is gone, perhaps. A stop waits for clients, as long as a clock says."""
+    async with living(tmp_path, clock) as lives:
+        await lives.hold()
+        await lives.stop()
+        assert not clock.is_advancing
+        with pytest.raises(Held):
+            await lives.hold()
