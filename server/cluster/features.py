@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+import trio
+
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import BadNode, Changed, Store, StoreError
 from barnabas.replication.tree import features
@@ -40,6 +42,7 @@ class Features:
             {} if metadata_level is None or uses_zookeeper else {features.METADATA_VERSION: metadata_level}
         )  # what is finalised and does not stand in the store
         self._changed = changed
+        self._reading = trio.Lock()
         self._epoch = 0
         self._levels = features.FinalisedFeatures({}, 0).levels(clustered=clustered)
 
@@ -67,6 +70,10 @@ class Features:
 
     async def load(self) -> None:
         """Read the levels from the store. Raises StoreError."""
+        async with self._reading:  # an answer that is overtaken must not be taken for the news
+            await self._load()
+
+    async def _load(self) -> None:
         try:
             found = await features.read_finalised(self._store)
         except BadNode as error:

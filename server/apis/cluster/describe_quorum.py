@@ -26,6 +26,7 @@ from barnabas.server.requests.access import Op, needs, on_cluster
 from barnabas.server.requests.api import Api
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.services import Services
+from barnabas.server.runtime.turns import Steps
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 
@@ -40,15 +41,15 @@ _TEXTS: Final = {
 }
 
 
-def handle(svc: Services, ctx: RequestContext, req: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(svc: Services, ctx: RequestContext, req: DescribeQuorumRequest) -> Steps[DescribeQuorumResponse]:
     if [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in req.topics] != [
         (METADATA_TOPIC, [0])
     ]:
-        return _refused(req, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ctx.api_version)
+        return (yield from _refused(req, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ctx.api_version))
     image = svc.image
     controller = image.brokers.get(image.controller_id)
     if controller is None:
-        return _refused(req, ErrorCode.NOT_LEADER_OR_FOLLOWER, ctx.api_version)
+        return (yield from _refused(req, ErrorCode.NOT_LEADER_OR_FOLLOWER, ctx.api_version))
     newest = svc.cluster.newest_commit
     voter = _Replica(replica_id=controller.id, log_end_offset=newest)
     if ctx.api_version >= 1:
@@ -66,21 +67,20 @@ def handle(svc: Services, ctx: RequestContext, req: DescribeQuorumRequest) -> De
     return response
 
 
-def _refused(req: DescribeQuorumRequest, code: ErrorCode, version: int) -> DescribeQuorumResponse:
+def _refused(req: DescribeQuorumRequest, code: ErrorCode, version: int) -> Steps[DescribeQuorumResponse]:
     """Each partition that the request names has the error."""
     text = _TEXTS[code] if version >= 2 else ""
-    return DescribeQuorumResponse(
-        topics=[
-            _Topic(
-                topic_name=topic.topic_name,
-                partitions=[
-                    _Partition(partition_index=each.partition_index, error_code=code, error_message=text)
-                    for each in topic.partitions
-                ],
+    response = DescribeQuorumResponse()
+    for topic in req.topics:
+        answers = _Topic(topic_name=topic.topic_name)
+        response.topics.append(answers)
+        yield 1
+        for each in topic.partitions:
+            answers.partitions.append(
+                _Partition(partition_index=each.partition_index, error_code=code, error_message=text)
             )
-            for topic in req.topics
-        ]
-    )
+            yield 1
+    return response
 
 
 API = Api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), handle=handle, access=needs(on_cluster(Op.DESCRIBE)))

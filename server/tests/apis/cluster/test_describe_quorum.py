@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
 
 from barnabas.kproto import ZERO_UUID, ErrorCode
 from barnabas.kproto.messages import DescribeQuorumRequest, DescribeQuorumResponse
+from barnabas.server.apis.cluster.describe_quorum import handle
+from barnabas.server.runtime.turns import UNFINISHED, first_turn
 from barnabas.server.testing import Client, EmbeddedCluster, connected, embedded_broker, embedded_cluster
 from barnabas.server.tests.apis.records.test_produce import topic
 
@@ -84,6 +88,16 @@ async def test_other_partitions_are_unknown(named: list[Named], version: int, au
         for one in (one for each in answer.topics for one in each.partitions):
             assert (one.error_code, one.leader_id, one.leader_epoch) == (E.UNKNOWN_TOPIC_OR_PARTITION, 0, 0)
             assert bool(one.error_message) == (version == 2)
+
+
+def test_a_long_request_takes_turns() -> None:
+    Topic, Partition = DescribeQuorumRequest.TopicData, DescribeQuorumRequest.PartitionData
+    request = DescribeQuorumRequest(
+        topics=[Topic(topic_name="x", partitions=[Partition(partition_index=i) for i in range(5_000)])]
+    )
+    none: Any = None
+    ctx: Any = SimpleNamespace(api_version=2)
+    assert first_turn(handle(none, ctx, request)) is UNFINISHED
 
 
 async def test_without_a_controller_clients_wait(
