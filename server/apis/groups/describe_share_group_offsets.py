@@ -58,19 +58,7 @@ async def _described(svc: Services, version: int, wanted: Any, may_see: Callable
     """One group. Raises KafkaError."""
     image = svc.image
     initialized = svc.groups.shares.initialized_partitions(wanted.group_id)
-    answer = _Group(group_id=wanted.group_id)
-    asked: dict[ShareKey, Any] = {}
-    for name, topic_id, indexes in _topics(image, wanted, initialized, may_see):
-        denied = may_see is not None and not may_see(name)
-        topic = _Topic(topic_name=name, topic_id=ZERO_UUID if denied else topic_id)
-        answer.topics.append(topic)
-        for index in indexes:
-            partition = _Partition(partition_index=index, start_offset=_NOT_KNOWN, leader_epoch=0)
-            topic.partitions.append(partition)
-            if denied:
-                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif initialized is not None and index in initialized.get(topic_id, ()):
-                asked[ShareKey(wanted.group_id, topic_id, index)] = partition
+    answer, asked = await svc.turns.run(_begun(image, wanted, initialized, may_see))
     told = await svc.share_partitions.summaries(asked)
     settled: dict[tuple[str, int], tuple[Any, int]] = {}
     for key, partition in asked.items():
@@ -83,6 +71,28 @@ async def _described(svc: Services, version: int, wanted: Any, may_see: Callable
             partition, until = settled[place]
             partition.lag = max(end - until, 0)
     return answer
+
+
+def _begun(
+    image: Any, wanted: Any, initialized: Mapping[bytes, Any] | None, may_see: Callable[[str], bool] | None
+) -> Steps[tuple[Any, dict[ShareKey, Any]]]:
+    """The answer about one group, and its partitions that share coordinators are to be asked for."""
+    answer = _Group(group_id=wanted.group_id)
+    asked: dict[ShareKey, Any] = {}
+    for name, topic_id, indexes in _topics(image, wanted, initialized, may_see):
+        denied = may_see is not None and not may_see(name)
+        topic = _Topic(topic_name=name, topic_id=ZERO_UUID if denied else topic_id)
+        answer.topics.append(topic)
+        yield 1
+        for index in indexes:
+            partition = _Partition(partition_index=index, start_offset=_NOT_KNOWN, leader_epoch=0)
+            topic.partitions.append(partition)
+            if denied:
+                partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif initialized is not None and index in initialized.get(topic_id, ()):
+                asked[ShareKey(wanted.group_id, topic_id, index)] = partition
+            yield 1
+    return answer, asked
 
 
 def _topics(

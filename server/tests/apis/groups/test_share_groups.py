@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import (
@@ -214,3 +214,25 @@ async def test_where_groups_stand(tmp_path: Path, autojump_clock: MockClock) -> 
         ]
         w.level = 0
         assert codes(await w.told(api, named)) == [E.UNSUPPORTED_VERSION] * 3
+
+
+async def test_a_description_of_many_partitions_takes_turns(tmp_path: Path, autojump_clock: MockClock) -> None:
+    group, topic = (
+        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup,
+        DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestTopic,
+    )
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[group(group_id="g", topics=[topic(topic_name="t", partitions=list(range(5_000)))])]
+    )
+    answers: list[Any] = []
+
+    async def ask() -> None:
+        answers.append(await w.told(describe_share_group_offsets.API, request))
+
+    async with share_world(tmp_path) as w, trio.open_nursery() as nursery:
+        async with w.svc.turns.mine:
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            assert not answers
+        await settle()
+        assert len(answers[0].groups[0].topics[0].partitions) == 5_000
