@@ -85,5 +85,6 @@ class LogEnds:
 
     async def close(self) -> None:
         """Close the connections."""
-        for peer in self._peers.values():
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
             await peer.close()
