@@ -61,7 +61,7 @@ def _answer(
         svc.share_partitions.end_session(session)
 
 
-def _told(svc: Services, ctx: RequestContext, session: ShareSession, said: Said, codes: list[ErrorCode]) -> Steps[None]:
+def _told(svc: Services, ctx: RequestContext, session: ShareSession, said: Said, codes: list[ErrorCode]) -> Steps[Any]:
     """The answer."""
     hints = LeaderHints(svc, ctx.listener)
     topics: dict[bytes, list[Any]] = {}
@@ -72,7 +72,7 @@ def _told(svc: Services, ctx: RequestContext, session: ShareSession, said: Said,
             hints.fill(data.current_leader, None, topic_id, index)
         topics.setdefault(topic_id, []).append(data)
         yield 1
-    response = ShareAcknowledgeResponse(
+    return ShareAcknowledgeResponse(
         acquisition_lock_timeout_ms=svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
         responses=[
             ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
@@ -80,7 +80,6 @@ def _told(svc: Services, ctx: RequestContext, session: ShareSession, said: Said,
         ],
         node_endpoints=hints.endpoints(ShareAcknowledgeResponse.NodeEndpoint),
     )
-    ctx.reply(response)
 
 
 API = Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), handle, access=may_share)

@@ -19,6 +19,7 @@ from barnabas.coordinator.share import Acquired, AcquireMode, ShareKey, ShareSes
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.messages import ShareFetchRequest, ShareFetchResponse
 from barnabas.server.coordinators.share.partitions import Got, LedShare
+from barnabas.server.requests.api import PENDING
 from barnabas.server.requests.context import RequestContext
 from barnabas.server.requests.leader_hints import HINTED_IN_FETCH, LeaderHints
 from barnabas.server.requests.services import Services
@@ -87,15 +88,14 @@ class ShareFetch:
     def start(self) -> None:
         run_late(self._svc, self._ctx, self._begin())
 
-    def _begin(self) -> Steps[None]:
+    def _begin(self) -> Steps[Any]:
         if not self._is_fetching:
             for topic in self._req.topics:
                 yield 1 + len(topic.partitions)
                 refusal = self._rights.refusal(topic.topic_id)
                 if refusal:
                     self._failed.update(((topic.topic_id, each.partition_index), refusal) for each in topic.partitions)
-            yield from self._answer()
-            return
+            return (yield from self._answer())
         for place in self._session.in_turn():
             yield 1
             if self._session.is_over:
@@ -109,12 +109,12 @@ class ShareFetch:
             except KafkaError as error:
                 self._failed[place] = error.code
         if self._try() or not self._session or self._svc.now() >= self._deadline:
-            yield from self._answer()
-            return
+            return (yield from self._answer())
         for led in self._led.values():
             led.waiting[self] = None
         self._timer = self._svc.timers.at(self._deadline, self.answer_now)
         self._ctx.on_close(self._unlink)
+        return PENDING
 
     # -- waiting ----------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class ShareFetch:
 
     # -- the answer -------------------------------------------------------------------------------
 
-    def _answer(self) -> Steps[None]:
+    def _answer(self) -> Steps[ShareFetchResponse]:
         session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
         topics: dict[bytes, list[Any]] = {}
         places = session.places if self._is_fetching and not session.is_over else self._failed
@@ -211,7 +211,7 @@ class ShareFetch:
                 topics.setdefault(place[0], []).append(self._data(place, code, got, hints))
             yield 1
         self._ctx.count_fetched(sum(got.records.length for got in self._got.values()))
-        response = ShareFetchResponse(
+        return ShareFetchResponse(
             acquisition_lock_timeout_ms=self._svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
             responses=[
                 ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
@@ -219,7 +219,6 @@ class ShareFetch:
             ],
             node_endpoints=hints.endpoints(ShareFetchResponse.NodeEndpoint),
         )
-        self._ctx.reply(response)
 
     def _data(self, place: Place, code: ErrorCode, got: Got | None, hints: LeaderHints) -> Any:
         asked = self._asked.get(place, ErrorCode.NONE)
