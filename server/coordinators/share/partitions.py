@@ -188,6 +188,13 @@ class LedShare:
         """It is not served here any more."""
         self._all.apply(self, self.machine.end(error))
 
+    def release_waiters(self) -> str:
+        """Part of `HasWaiters`: an answer of its store, or a lock that has expired, could not be taken in. What it has
+        in memory may never go on from there: whoever waits is told, and the next one begins with what is stored.
+        """
+        self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return repr(self)
+
     def wake_soon(self) -> None:
         """Wake who waits, at the end of a write."""
         if not self._is_waking:

@@ -12,7 +12,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from barnabas.coordinator.share import Acknowledgement, AcknowledgeType, AcquireMode, LogBatch, ShareKey, Wanted
+from barnabas.coordinator.share import (
+    Acknowledgement,
+    AcknowledgeType,
+    AcquireMode,
+    LogBatch,
+    ShareKey,
+    SharePartition,
+    Wanted,
+)
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import iter_headers
 from barnabas.logdir import FileSlice
@@ -369,3 +377,33 @@ async def test_a_store_that_is_away(tmp_path: Path, autojump_clock: MockClock) -
         r.at.is_away = False
         assert await acknowledged(led, (0, 1, ACCEPT)) == E.NONE
         assert await r.start_offset() == (0, 2)
+
+
+@pytest.mark.parametrize("failing", ["resolved", "written", "expire"])
+async def test_a_fault_of_ours_ends_it(
+    failing: str, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever for what was lost with it, and the next one gets another share partition."""
+
+    def fail(*_: Any) -> Any:
+        raise ValueError("ours")
+
+    async with partitions_rig(tmp_path) as r:
+        r.produce(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(SharePartition, failing, fail)
+            led = await r.led(-1 if failing == "resolved" else 0)
+            token, waiter = Token(), Waiter(led)
+            if failing != "resolved":
+                led.acquire(wanted(), 1 << 20)
+            if failing == "written":
+                led.acknowledge("a", [Acknowledgement(0, 1, [ACCEPT])], False, token)
+            await trio.sleep(40)
+            assert led.error == E.UNKNOWN_SERVER_ERROR
+            assert waiter.woken or failing == "resolved", "it had ended before"
+            assert failing != "written" or token.answer == E.UNKNOWN_SERVER_ERROR
+            assert len(r.shares) == 0
+        r.configure(auto_offset_reset="earliest")
+        again = r.shares.of(r.at.key())
+        await settle()
+        assert ranges(again.acquire(wanted("b"), 1 << 20)) in ([(0, 1, 1)], [])
