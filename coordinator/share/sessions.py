@@ -4,7 +4,8 @@ to the connection that began each.
 A session is of a group's member. Epochs of requests: 0 begins one, −1 ends it, else it is the number that follows the
 last request's; 2³¹−1 is followed by 1. Whoever ends a session, or whose connection is gone, gives up the records that
 he has in its partitions; one that begins anew does not. Nothing is ever evicted: when there are as many as there may
-be, who comes must wait.
+be, who comes must wait. Memory is bounded as well, unlike in Apache Kafka: all sessions together have at most
+`PLACES_MAX` partitions, one of them `SESSION_PLACES_MAX`, whether there are such partitions or not.
 
 An answer to the first request lists all partitions, a later one those with something to say, and those that are new.
 Source: `ShareSessionCache`, `ShareSessionContext` of Apache Kafka 4.3.
@@ -13,7 +14,7 @@ Source: `ShareSessionCache`, `ShareSessionContext` of Apache Kafka 4.3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Final
 
 from barnabas.kproto import ErrorCode, KafkaError
@@ -21,6 +22,8 @@ from barnabas.kproto import ErrorCode, KafkaError
 BEGIN: Final = 0
 END: Final = -1
 _LAST_EPOCH: Final = 2**31 - 1
+PLACES_MAX: Final = 300_000
+SESSION_PLACES_MAX: Final = 100_000
 
 Place = tuple[bytes, int]
 """Topic id and partition."""
@@ -107,6 +110,7 @@ class ShareSessions:
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_owner: dict[Hashable, set[tuple[str, str]]] = {}
         self._of_group: Counter[str] = Counter()
+        self._size = 0  # partitions of all
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -145,6 +149,25 @@ class ShareSessions:
             session.epoch = following_epoch(epoch)
         return session
 
+    def add(self, session: ShareSession, places: Collection[Place]) -> None:
+        """Partitions that a member fetches from now on. Raises KafkaError SHARE_SESSION_LIMIT_REACHED if there is no
+        room for them; nothing changed then.
+        """
+        if session.is_over:
+            return
+        grown = sum(place not in session for place in places)
+        if len(session) + grown > SESSION_PLACES_MAX or self._size + grown > PLACES_MAX:
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        session.add(places)
+        self._size += grown
+
+    def forget(self, session: ShareSession, places: Iterable[Place]) -> None:
+        """Partitions that it does not fetch any more."""
+        before = len(session)
+        session.forget(places)
+        if not session.is_over:
+            self._size -= before - len(session)
+
     def end(self, session: ShareSession) -> None:
         """The session is over, if it is not already. Its records are the caller's to release."""
         key = (session.group_id, session.member_id)
@@ -152,6 +175,7 @@ class ShareSessions:
             return
         del self._sessions[key]
         session.is_over = True
+        self._size -= len(session)
         keys = self._by_owner[session.owner]
         keys.discard(key)
         if not keys:

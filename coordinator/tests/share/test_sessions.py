@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from barnabas.coordinator.share import ShareSessions
+from barnabas.coordinator.share import ShareSession, ShareSessions
+from barnabas.coordinator.share import sessions as module
 from barnabas.coordinator.share.sessions import END, following_epoch
 from barnabas.kproto import ErrorCode, KafkaError
 
@@ -57,6 +58,42 @@ def test_a_limit() -> None:
     assert not sessions.has_group("g")
     assert sessions.has_group("h")
     sessions.begin("g", "b", "there", 2)
+
+
+def test_partitions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever names more than there is room for, of partitions that need not exist, is refused."""
+    monkeypatch.setattr(module, "SESSION_PLACES_MAX", 3)
+    monkeypatch.setattr(module, "PLACES_MAX", 4)
+    sessions = ShareSessions()
+    topic = bytes(16)
+
+    def adds(session: ShareSession, *numbers: int) -> bool:
+        try:
+            sessions.add(session, [(topic, number) for number in numbers])
+        except KafkaError as error:
+            return error.code != E.SHARE_SESSION_LIMIT_REACHED
+        return True
+
+    a = sessions.begin("g", "a", "one", 10)
+    assert adds(a, 0, 1, 2)
+    assert adds(a, 0, 1, 2), "they are there"
+    assert not adds(a, 3)
+    assert len(a) == 3
+    b = sessions.begin("g", "b", "two", 10)
+    assert not adds(b, 0, 1)
+    assert adds(b, 0)
+    sessions.forget(a, [(topic, 0), (topic, 9)])
+    assert adds(b, 1)
+    assert not adds(b, 2)
+    a = sessions.begin("g", "a", "one", 10)
+    assert adds(a, 5, 6)
+    sessions.end_of("two")
+    assert adds(a, 7)
+    sessions.clear()
+    assert adds(a, 8, 9), "it is over, and nothing is kept"
+    assert len(a) == 3
+    again = sessions.begin("g", "c", "two", 10)
+    assert adds(again, 1, 2, 3)
 
 
 def test_connections() -> None:

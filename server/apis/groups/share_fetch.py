@@ -4,9 +4,10 @@ Behaviour: `barnabas.server.requests.share.fetching`, in a share session (`barna
 partitions are the member's is not checked, nor whether it is a member: whoever may read may acquire. With a session's
 last epoch (−1) nothing is fetched, and what the member has is given back once its acknowledgements are stored. Errors
 of the request: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH; SHARE_SESSION_LIMIT_REACHED, after the time that
-the request would wait; INVALID_REQUEST. Of a partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID,
-UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER with the leader; COORDINATOR_NOT_AVAILABLE while its state cannot be
-read. While `share.version` is 0 the answer is UNSUPPORTED_VERSION.
+the request would wait, also for a session that would have too many partitions, and ends; INVALID_REQUEST. Of a
+partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER with the
+leader; COORDINATOR_NOT_AVAILABLE while its state cannot be read. While `share.version` is 0 the answer is
+UNSUPPORTED_VERSION.
 
 Versions:
 
@@ -15,6 +16,7 @@ Versions:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -52,8 +54,11 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Steps[
                 said.append((place, acknowledgements(each)))
             yield 1
     deadline = svc.now() + max(req.max_wait_ms, 0) / 1000
+    sessions = svc.share_partitions.sessions
     try:
         session = _session(svc, ctx, req, bool(said))
+        if req.share_session_epoch != END:
+            _add(svc, session, wanted)
     except KafkaError as error:
         if error.code != ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             raise
@@ -62,14 +67,23 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Steps[
         ctx.on_close(timer.cancel)
         return PENDING
     if req.share_session_epoch != END:
-        session.add(wanted)
-        session.forget((topic.topic_id, index) for topic in req.forgotten_topics_data for index in topic.partitions)
+        gone = ((topic.topic_id, index) for topic in req.forgotten_topics_data for index in topic.partitions)
+        sessions.forget(session, gone)
     rights = TopicRights(svc, ctx)
     then = partial(_fetch, svc, ctx, req, session, said, deadline, rights)
     yield from Acknowledging(ctx, len(said), then).start(
         svc, session.group_id, session.member_id, said, rights, is_renew=req.is_renew_ack
     )
     return PENDING
+
+
+def _add(svc: Services, session: ShareSession, wanted: Collection[Place]) -> None:
+    """The session grows, or ends. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+    try:
+        svc.share_partitions.sessions.add(session, wanted)
+    except KafkaError:
+        svc.share_partitions.end_session(session)
+        raise
 
 
 def _session(svc: Services, ctx: RequestContext, req: ShareFetchRequest, acknowledges: bool) -> ShareSession:

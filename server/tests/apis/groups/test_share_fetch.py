@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from barnabas.coordinator.share import AcknowledgeType
+from barnabas.coordinator.share import AcknowledgeType, sessions
 from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ShareFetchRequest
 from barnabas.kproto.records import iter_headers
@@ -97,6 +97,18 @@ async def test_there_are_no_more_sessions(tmp_path: Path, autojump_clock: MockCl
         await trio.sleep(0.2)
         assert other.answer.error_code == E.SHARE_SESSION_LIMIT_REACHED
         assert (await answer_of(w.fetch(0, max_wait_ms=0))).error_code == E.NONE, "a member may begin anew"
+
+
+async def test_a_session_that_would_be_too_large_ends(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SESSION_PLACES_MAX", 2)
+    async with share_world(tmp_path) as w:
+        w.parts.produce(2)
+        assert found(await answer_of(w.fetch(0))) == {0: (0, 0, [(0, 1, 1)])}
+        assert (await answer_of(w.fetch(1, partitions=(0, 1, 2)))).error_code == E.SHARE_SESSION_LIMIT_REACHED
+        assert len(w.parts.shares) == len(w.parts.shares.sessions) == 0
+        assert found(await answer_of(w.fetch(0))) == {0: (0, 0, [(0, 1, 2)])}, "what it had was given back"
 
 
 async def test_waiting(tmp_path: Path, autojump_clock: MockClock) -> None:
