@@ -109,6 +109,10 @@ class Held:
         """Those that did what all were asked last."""
         self._patience_s = PATIENCE_S
 
+    def __len__(self) -> int:
+        """How many there are that answer."""
+        return len(self._brokers)
+
     def begin(self) -> None:
         """Hold all clocks, or none. Raises BrokerError."""
         try:

@@ -36,13 +36,15 @@ class ClusterSnapshot:
     ahead_s: float
 
 
-def take(clock: ClusterClock, store: Path, directory: Path) -> ClusterSnapshot:
-    """One of the brokers that run, all of them, and of the store's directory. directory: where to keep the files of the
+def take(clock: ClusterClock, store: Path, directory: Path, count: int) -> ClusterSnapshot:
+    """One of the brokers, all `count` of them, and of the store's directory. directory: where to keep the files of the
     store. Raises BrokerError.
     """
     name = uuid.uuid4().hex
     place = directory / name
     with clock.held() as brokers:
+        if len(brokers) != count:
+            raise BrokerError(f"{len(brokers)} of {count} brokers are running")
         brokers.come_to_rest()
         ids = tuple(str(each["id"]) for each in brokers.ask_all("POST", "/v1/snapshots"))
         try:

@@ -7,12 +7,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from barnabas.child import BrokerError
 from barnabas.cluster_clock import ClusterClock
+from barnabas.cluster_snapshots import take
 
 
 @contextmanager
@@ -73,6 +75,15 @@ def test_a_clock_that_somebody_else_holds_is_left_alone() -> None:
         ClusterClock(lambda: [first, last]).advance(1)
     assert asked == ["/v1/clock/hold"]
     assert asked_last == ["/v1/clock/hold", "/v1/clock/release"]
+
+
+def test_no_snapshot_without_a_broker(tmp_path: Path) -> None:
+    """One may end between the look whether all are there and the moment at which the others stand still."""
+    with control_channel() as (first, asked), pytest.raises(BrokerError, match="1 of 2 brokers"):
+        take(ClusterClock(lambda: [first]), tmp_path, tmp_path / "snapshots", 2)
+    assert "/v1/snapshots" not in asked
+    assert asked[-1] == "/v1/clock/release"
+    assert not (tmp_path / "snapshots").exists()
 
 
 def test_all_are_let_go() -> None:
