@@ -107,11 +107,9 @@ class SharePartition:
         self._writes = StateWrites(state_epoch, self.leader_epoch)
         if start_offset == NOT_KNOWN:
             return Result(effects=(ResolveStart(),))
-        if (
-            start_offset < 0
-            or not are_in_order(batches, start_offset)
-            or not STORED.issuperset(batch.state for batch in batches)
-        ):
+        # AlterShareGroupOffsets takes any offset; one below the log is moved to its start by the first read.
+        start_offset = max(start_offset, 0)
+        if not are_in_order(batches, start_offset) or not STORED.issuperset(batch.state for batch in batches):
             log.error("stored state of a share partition cannot be used: start %d, %s", start_offset, list(batches))
             return self.end(ErrorCode.UNKNOWN_SERVER_ERROR)
         return self._begin(Window(start_offset, batches))

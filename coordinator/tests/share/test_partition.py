@@ -492,10 +492,19 @@ def test_nobody_has_read_yet() -> None:
     assert made.store.start_offset == 0
 
 
+def test_a_start_below_the_log() -> None:
+    """Administrators may name any, and are told that it is so: it is the log's start."""
+    made = PartitionKit(start_offset=-5)
+    assert (made.partition.state, made.partition.start_offset) == (PartitionState.ACTIVE, 0)
+    made.produce(3)
+    made.acquire()
+    assert made.said("a", (0, 0, ACCEPT)) == E.NONE
+
+
 @pytest.mark.parametrize(
     ("start_offset", "batches"),
     [
-        (-2, []),
+        (-2, [StateBatch(-1, 6, 0, 1)]),
         (5, [StateBatch(4, 6, 0, 1)]),
         (0, [StateBatch(4, 6, 0, 1), StateBatch(6, 7, 0, 1)]),
         (0, [StateBatch(4, 6, 1, 1)]),

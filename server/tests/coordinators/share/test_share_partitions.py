@@ -407,3 +407,13 @@ async def test_a_fault_of_ours_ends_it(
         again = r.shares.of(r.at.key())
         await settle()
         assert ranges(again.acquire(wanted("b"), 1 << 20)) in ([(0, 1, 1)], [])
+
+
+async def test_a_group_that_begins_below_the_log(tmp_path: Path) -> None:
+    async with partitions_rig(tmp_path) as r:
+        r.produce(3, 3)
+        r.partition.log.delete_records(3, r.partition.high_watermark)
+        led = await r.led(-5)
+        assert ranges(led.acquire(wanted(), 1 << 20)) == [(3, 5, 1)]
+        assert await acknowledged(led, (3, 4, ACCEPT)) == E.NONE
+        assert await r.start_offset() == (3, 2)
