@@ -156,11 +156,12 @@ def test_describe_producers(tools: Tools, bootstrap: str, topic: str, unique: Na
 
 
 def produce_late(broker: Broker, topic: str, producer: dict[str, str]) -> int:
-    """Send what a producer's old request would bring that was held up until its transaction had ended: a batch with the
-    next sequence number. Returns the error code.
+    """Send what a producer's old request would bring that was held up for a day, until its transaction had ended: a
+    batch with the next sequence number. Returns the error code.
     """
+    a_day_ago_ms = int(time.time() * 1000) - 86_400_000  # retention does not delete it
     number = (int(producer["ProducerId"]), int(producer["ProducerEpoch"]), int(producer["LastSequence"]) + 1)
-    late = batch([record(0, b"late")], attributes=TRANSACTIONAL, producer=number)
+    late = batch([record(0, b"late")], attributes=TRANSACTIONAL, producer=number, timestamp_ms=a_day_ago_ms)
     with Wire(broker.address) as wire:
         wire.request(0, 3, produce_body(topic, 0, late, acks=-1, transactional_id=producer["id"]))
         return produce_answer(wire.answer())[0]
@@ -201,7 +202,7 @@ def test_hanging(tools: Tools, broker: Broker, admin: AdminClient, topic: str, u
     assert end(admin, topic, IsolationLevel.READ_COMMITTED) == high
     assert end(admin, topic, IsolationLevel.READ_UNCOMMITTED) == high + 2
 
-    # The batch has the time stamp of years ago. An open transaction that the coordinator knows does not hang, though.
+    # The batch has the time stamp of a day ago. An open transaction that the coordinator knows does not hang, though.
     (found,) = table(tools("kafka-transactions", "find-hanging", "--topic", topic, "--max-transaction-timeout", "0"))
     assert (found["Topic"], found["Partition"]) == (topic, "0")
     assert (found["ProducerId"], found["ProducerEpoch"]) == (known["ProducerId"], known["ProducerEpoch"])

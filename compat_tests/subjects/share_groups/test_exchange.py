@@ -58,7 +58,8 @@ def test_there_and_back(tmp_path: Path) -> None:
     kafka = places.kraft(tmp_path / "kafka", **SHARED)
     left = set(range(60))
     with Serving(kafka):
-        AdminClient({"bootstrap.servers": kafka.bootstrap}).create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
         configure(kafka.bootstrap, GROUP)
         produced(kafka.bootstrap, range(60))
         accepted, rejected = set(range(0, 60, 3)) | set(range(10)), {59}
