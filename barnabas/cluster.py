@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
 from barnabas.clock import Snapshot
 from barnabas.cluster_clock import ClusterClock
-from barnabas.cluster_snapshots import ClusterSnapshot, forget, put_back, remove_all_of, take
+from barnabas.cluster_snapshots import ClusterSnapshot, check, forget, put_back, remove_all_of, take
 from barnabas.process import ADMINISTRATOR, ADMINISTRATOR_PASSWORD, SECURITY, USERS
 
 if TYPE_CHECKING:
@@ -432,11 +432,14 @@ class Cluster:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Give the cluster what was in it at a snapshot, as often as is wanted; returns when all brokers serve: they
-        are killed, and start on what they had. Faults end. Raises ValueError if it has no such snapshot, BrokerError.
+        are killed, and start on what they had. Faults end. Raises ValueError if it has no such snapshot, BrokerError;
+        of one whose files are gone or damaged before anything has happened.
         """
         taken = self._snapshot(snapshot)
+        data = [broker.data for broker in self._brokers]
+        check(taken, data)
         self.kill()
-        put_back(taken, self.store.directory, [broker.data for broker in self._brokers])
+        put_back(taken, self.store.directory, data)
         self._clock.ahead_s = taken.ahead_s
         self.start()
 

@@ -19,7 +19,7 @@ from barnabas.child import BrokerError
 if TYPE_CHECKING:
     from barnabas.cluster_clock import ClusterClock
 
-__all__ = ["ClusterSnapshot", "forget", "put_back", "remove_all_of", "take"]
+__all__ = ["ClusterSnapshot", "check", "forget", "put_back", "remove_all_of", "take"]
 
 STORE_FILES = ("metadata.journal", "metadata.snapshot")
 
@@ -55,6 +55,19 @@ def take(clock: ClusterClock, store: Path, directory: Path, count: int) -> Clust
         except OSError as error:
             raise BrokerError(f"the metadata store cannot be copied: {error}") from None
         return ClusterSnapshot(name, place, ids, clock.ahead_s)
+
+
+def check(snapshot: ClusterSnapshot, data: Sequence[Path]) -> None:
+    """Whether a snapshot can be put back, before anything is stopped for that. data: of the brokers. Raises
+    BrokerError.
+    """
+    from barnabas.server.storage.snapshots import SnapshotDamaged, Snapshots, UnknownSnapshot
+
+    try:
+        for name, directory in zip(snapshot.brokers, data, strict=True):
+            Snapshots([str(directory)], shares_files=False).find(name)
+    except (OSError, SnapshotDamaged, UnknownSnapshot) as error:
+        raise BrokerError(f"the cluster cannot be restored: {error}") from None
 
 
 def put_back(snapshot: ClusterSnapshot, store: Path, data: Sequence[Path]) -> None:

@@ -13,6 +13,7 @@ import trio
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.network.peers import Connect
+from barnabas.server.runtime.containment import serve
 
 if TYPE_CHECKING:
     from barnabas.server.coordinators.share.partitions import SharePartitions
@@ -52,7 +53,7 @@ class LateShares:
     async def run(self) -> None:
         """Reach stores on other brokers, until cancelled."""
         await self._is_made.wait()
-        await self.partitions().run()
+        await serve(self._states.log, "reaching share coordinators", self.partitions().run)
 
     def connection_closed(self, owner: Hashable) -> None:
         """A connection is gone, and the sessions that it began."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 import barnabas
 from barnabas.cluster_clock import ClusterClock
+from barnabas.process import SNAPSHOTS_SUFFIX
 
 pytestmark = pytest.mark.slow
 
@@ -239,6 +241,11 @@ def test_restored_it_is_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no snapshot"):
             cluster.restore(snapshot)
         cluster.forget(cluster.snapshot())
+        damaged = cluster.snapshot()
+        shutil.rmtree(f"{cluster.brokers[2].data}{SNAPSHOTS_SUFFIX}")
+        with pytest.raises(barnabas.BrokerError, match=r"the cluster cannot be restored: there is no snapshot"):
+            cluster.restore(damaged)
+        assert all(broker.running for broker in cluster.brokers)
         cluster.snapshot()
         assert "ERROR" not in cluster.log
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["broker-1", "broker-2", "broker-3", "store"]
