@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewTopic
 from compat_tests.clients.tools_cli.test_topics import CLIENT
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
+from compat_tests.harness import dump_log
 from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.applications import Application
 from compat_tests.subjects.eos.readers import administrator
@@ -44,7 +45,7 @@ def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: 
     try:
         application.wait_until_ready()
         tools.produce(LINES, ["a b c", "a b", "a"])
-        assert sorted(tools.consume(COUNTS, 6)) == ["1", "1", "1", "2", "2", "3"]
+        assert sorted(tools.consume(COUNTS, 6, "--from-beginning")) == ["1", "1", "1", "2", "2", "3"]
         assert re.search(rf"^{NAME}\s+Streams\s+streams", tools("kafka-groups", "--list"), re.MULTILINE)
         assert re.search(rf"^{NAME}\s+Stable", said("--list", "--state"), re.MULTILINE)
         header, state = words(said(*about, "--state"))
@@ -63,5 +64,23 @@ def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: 
     assert {
         (topic, int(offset)) for topic, offset in re.findall(rf"^{NAME}\s+(\S+)\s+\d+\s+(\d+)", reset, re.MULTILINE)
     } == {(LINES, 0)}
+    dumped(restartable.data)
     said("--delete", "--group", NAME)
     assert NAME not in said("--list")
+
+
+def dumped(data: Path) -> None:
+    """DumpLogSegments knows every record of the group, and says what Apache Kafka would read out of it."""
+    logs = [path for path in sorted(data.glob("__consumer_offsets-*/*.log")) if path.stat().st_size]
+    lines = dump_log.run(logs, "--deep-iteration", "--offsets-decoder", expect=0)
+    assert dump_log.wrong(lines) == []
+    text = "".join(lines).replace(" ", "")
+    for wanted in (
+        f'"groupId":"{NAME}"',
+        "processId",
+        "subtopologies",
+        "activeTasks",
+        "memberEpoch",
+        "assignmentEpoch",
+    ):
+        assert wanted in text, f"{wanted} is not in {text[-2000:]}"

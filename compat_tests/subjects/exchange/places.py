@@ -204,6 +204,16 @@ def make_topics_like(filled: Picture, node: Node) -> dict[str, str]:
     return {name: text.replace("+", "-").replace("/", "_") for name, text in ids.items()}
 
 
+def ids_of(data: Path) -> dict[str, str]:
+    """The topics' ids in a log directory, by name."""
+    found = {}
+    for name in partitions_on(data):
+        lines = (data / name / "partition.metadata").read_text().splitlines()
+        (line,) = [line for line in lines if line.startswith("topic_id: ")]
+        found[name.rpartition("-")[0]] = line.removeprefix("topic_id: ")
+    return found
+
+
 def take_over(source: Path, target: Path, ids: Mapping[str, str]) -> None:
     """Put the partitions of a log directory into the places of those of the same names in another broker's, and its
     checkpoints; ids: the topics' ids there.

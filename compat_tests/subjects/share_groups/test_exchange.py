@@ -77,14 +77,6 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert dump_log.complaints([ours.data]) == []
 
     again = places.kraft(back, **SHARED)
-    ids = {}
-    for name in places.partitions_on(ours.data):
-        (line,) = [
-            line
-            for line in (ours.data / name / "partition.metadata").read_text().splitlines()
-            if line.startswith("topic_id: ")
-        ]
-        ids[name.rpartition("-")[0]] = line.removeprefix("topic_id: ")
-    places.take_over(ours.data, again.data, ids)
+    places.take_over(ours.data, again.data, places.ids_of(ours.data))
     with Serving(again):
         settled(again.bootstrap, left, left, set())
