@@ -24,12 +24,18 @@ SETTINGS = {
     "delegation.token.secret.key": "what tokens are made with",
     "super.users": f"User:ANONYMOUS;User:{SUPER}",
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "600000",
+    **{
+        f"group.{kind}.{which}session.timeout.ms": "600000"
+        for kind in ("consumer", "share", "streams")
+        for which in ("max.", "")
+    },
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "auto.create.topics.enable": "true",
 }
-"""Of both: what outcomes depend on."""
+"""Of both: what outcomes depend on. Members stay, and a streams group assigns nothing, however long all takes."""
 OPEN = {"allow.everyone.if.no.acl.found": "true"}
 """Of the second, smaller pass."""
 
