@@ -43,7 +43,9 @@ SEEDS_SHORT = range(3)
 SEEDS_LONG = range(100, 108)
 
 
-EXCUSED = re.compile(r"barnabas\.coordinators: record \d+ of __(consumer_offsets|transaction_state) .* is skipped")
+EXCUSED = re.compile(
+    r"barnabas\.coordinators: record \d+ of __(consumer_offsets|transaction_state|share_group_state) .* is skipped"
+)
 """A client with the id `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
 
 
