@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-EXCUSED = re.compile(r"coordinators: record \d+ of __(consumer_offsets|transaction_state|share_group_state) .* is skipped")
+EXCUSED = re.compile(
+    r"coordinators: record \d+ of __(consumer_offsets|transaction_state|share_group_state) .* is skipped"
+)
 """Whoever calls himself `__admin_client` may write to internal topics, as with Apache Kafka: also what is no group."""
 HEAD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (DEBUG|INFO|WARN|ERROR|FATAL) +(.*)")
 TRACEBACK = "Traceback (most recent call last):"
