@@ -16,7 +16,7 @@ from compat_tests.clients.tools_cli.warm import WarmJvms  # noqa: E402
 from compat_tests.harness import dump_log  # noqa: E402
 from compat_tests.harness.brokers import QUICK, Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
 from compat_tests.harness.jars import NO_JVM  # noqa: E402
-from compat_tests.harness.matrix import PROPERTY, Matrix, Place  # noqa: E402
+from compat_tests.harness.matrix import PROPERTY, Matrix, Place, declared_absent  # noqa: E402
 from compat_tests.runner.preflight import jdk  # noqa: E402
 
 BROKER_NAME = pytest.StashKey[str]()
@@ -72,8 +72,7 @@ class MatrixPlugin:
                 place = Place(*marker.args, **marker.kwargs)
                 item.user_properties.append((PROPERTY, place.encode()))
                 self.matrix.expect(place)
-        for module in dict.fromkeys(item.getparent(pytest.Module) for item in session.items):
-            self.matrix.declare(getattr(module and module.obj, "ABSENT", ()))
+        self.matrix.declare(declared_absent(session.items))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome: a test fails in any phase, passes in its call phase."""

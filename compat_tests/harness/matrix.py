@@ -1,5 +1,9 @@
 """The matrix client x case: gathered from test reports, printed at the end of a run, written as Markdown by `--matrix`.
 
+    python -m compat_tests.harness.matrix NAME FILE.events... > docs/compat-barnabas.md
+
+makes it from what steps of `run.py test --all` (or pytest with `--events`) have said, wherever each of them ran.
+
 A test says its place with `@pytest.mark.case(area, title, client=...)`; the place travels as user properties of the
 report, so it also survives a run on several workers. A case a client cannot express is not a test: it is declared
 (`Absent`) and shown as "-" with the reason below the table.
@@ -7,8 +11,13 @@ report, so it also survives a run on several workers. A case a client cannot exp
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
 
 PROPERTY = "compat_case"
 PASSED, FAILED, NOT_RUN, ABSENT = "pass", "FAIL", "", "-"
@@ -67,6 +76,17 @@ class Matrix:
         """All clients seen, in order of arrival."""
         return list(dict.fromkeys(place.client for place in self.results))
 
+    def take_in(self, events: Path) -> None:
+        """Read what one pytest process has said of its tests (`runner.events`)."""
+        absent = []
+        for line in events.read_text().splitlines():
+            said = json.loads(line)
+            if "absent" in said:
+                absent.append(Absent(Place.decode(said["absent"]), said["why"]))
+            elif "case" in said and said["outcome"] != "skipped":
+                self.record(Place.decode(said["case"]), said["outcome"] == "passed")
+        self.declare(absent)
+
     def counts(self) -> tuple[int, int]:
         """Return how many cases passed and how many failed."""
         outcomes = list(self.results.values())
@@ -95,3 +115,21 @@ class Matrix:
         for row in rows:
             cells = [self.results.get(Place(area, row, column), NOT_RUN) for column in columns]
             yield f"| {row} | " + " | ".join(cells) + " |"
+
+
+def declared_absent(items: Iterable[pytest.Item]) -> Iterator[Absent]:
+    """What the modules of these tests declare in `ABSENT`."""
+    for module in dict.fromkeys(item.getparent(pytest.Module) for item in items):
+        yield from getattr(module and module.obj, "ABSENT", ())
+
+
+def main(name: str, *files: str) -> None:
+    """Print the page of the broker *name*."""
+    matrix = Matrix()
+    for file in files:
+        matrix.take_in(Path(file))
+    print(matrix.markdown(f"Stock clients against {name}"), end="")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

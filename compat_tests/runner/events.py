@@ -4,7 +4,10 @@
 
 - `{"collected": 345}`: so many tests will run.
 - `{"test": "a/test_b.py::test_c", "outcome": "passed", "seconds": 1.2, "why": ""}`: one has ended, with its set-up and
-  tear-down; outcomes are passed, failed, skipped; `why` is a skip's reason, or what a failure printed.
+  tear-down; outcomes are passed, failed, skipped; `why` is a skip's reason, or what a failure printed. A test that says
+  which case of which client it is says so here, too, as `"case"`.
+- `{"absent": "produce\u001fa case\u001fa client", "why": ""}`: a case that this client cannot express. From this and
+  the former `python -m compat_tests.harness.matrix` makes its page.
 
 With `--listing FILE` and `--collect-only`: `{"file": "a/test_b.py", "markers": ["slow"], "count": 3}` for the tests of
 a file that have the same of the markers of interest.
@@ -18,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from compat_tests.harness.matrix import PROPERTY, declared_absent
 
 MARKERS = ("slow", "campaign", "jvm", "kcat")
 WORST = ("passed", "skipped", "failed")
@@ -60,6 +65,8 @@ class Events:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tests that run in this process."""
         self._expect(len(session.items))
+        for absent in declared_absent(session.items):
+            self._say(absent=absent.place.encode(), why=absent.reason)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
@@ -81,6 +88,9 @@ class Events:
             one["why"] = f"{one['why']}\n{report.longreprtext}"[-LONGEST_TEXT:]
         elif report.skipped:
             one["why"] = _reason(report)
+        said = dict(report.user_properties)
+        if PROPERTY in said:
+            one["case"] = said[PROPERTY]
         # A worker that died reports its test in no phase.
         if report.when not in ("setup", "call"):
             del self._running[report.nodeid]

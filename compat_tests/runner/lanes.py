@@ -68,7 +68,7 @@ class Running:
             said: dict[str, Any] = json.loads(line)
             if "test" in said:
                 self.tests.append(Test(said["test"], said["outcome"], said["seconds"], said["why"]))
-            else:
+            elif "collected" in said:
                 self.collected = said["collected"]
 
     def close(self, now: float) -> None:
