@@ -32,7 +32,7 @@ from barnabas.server.settings import (
     transactions,
     zookeeper,
 )
-from barnabas.server.settings.consumer_groups import GroupSetting
+from barnabas.server.settings.group_bounds import GroupSetting
 from barnabas.server.settings.model import (
     BadValue,
     Check,

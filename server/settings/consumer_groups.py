@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
+from barnabas.server.settings.group_bounds import GroupSetting, not_above, out_of_bounds
 from barnabas.server.settings.model import (
     INT_MAX,
     Check,
@@ -161,25 +162,8 @@ SETTINGS: tuple[Setting, ...] = (
 
 def faults(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     """What is wrong among the values of `SETTINGS` together: (key, why, as the end of a sentence)."""
-    for name in BOUNDS:
-        key, least, most = (f"group.consumer.{bound}{name}" for bound in ("", "min.", "max."))
-        low, high, value = values[least], values[most], values[key]
-        if not (isinstance(low, int) and isinstance(high, int) and isinstance(value, int)):
-            continue  # refused by itself
-        if low > high:
-            yield least, f"it must not be above {most}={high}"
-        elif not low <= value <= high:
-            yield key, f"it must be from {least}={low} to {most}={high}"
-    session, beat = values["group.consumer.session.timeout.ms"], values["group.consumer.heartbeat.interval.ms"]
-    if isinstance(session, int) and isinstance(beat, int) and session <= beat:
-        yield "group.consumer.session.timeout.ms", f"it must be above group.consumer.heartbeat.interval.ms={beat}"
-
-
-class GroupSetting(NamedTuple):
-    """A setting of one group. `broker_key`: the broker setting behind it, "" for none; its bounds hold for this one."""
-
-    setting: Setting
-    broker_key: str = ""
+    yield from out_of_bounds("group.consumer.", BOUNDS, values)
+    yield from not_above("group.consumer.session.timeout.ms", "group.consumer.heartbeat.interval.ms", values)
 
 
 def _own(name: str, default: int, doc: str, check: Check) -> GroupSetting:

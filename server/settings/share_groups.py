@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas.server.settings.consumer_groups import GroupSetting
+from barnabas.server.settings.group_bounds import GroupSetting, not_above, out_of_bounds
 from barnabas.server.settings.model import (
     LEAST_SEGMENT_BYTES,
     PARTITIONS_AT_ONCE,
@@ -256,23 +256,11 @@ SETTINGS: tuple[Setting, ...] = (
 
 def faults(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     """What is wrong among the values of `SETTINGS` together: (key, why, as the end of a sentence)."""
-    for name in BOUNDS:
-        key, least, most = (f"group.share.{bound}{name}" for bound in ("", "min.", "max."))
-        low, high, value = values[least], values[most], values[key]
-        if not (isinstance(low, int) and isinstance(high, int) and isinstance(value, int)):
-            continue  # refused by itself
-        if low > high:
-            yield least, f"it must not be above {most}={high}"
-        elif not low <= value <= high:
-            yield key, f"it must be from {least}={low} to {most}={high}"
-    for key, above, is_enough in (
-        ("group.share.session.timeout.ms", "group.share.heartbeat.interval.ms", int.__gt__),
-        ("group.share.max.share.sessions", "group.share.max.size", int.__ge__),
-    ):
-        value, least_value = values[key], values[above]
-        if isinstance(value, int) and isinstance(least_value, int) and not is_enough(value, least_value):
-            word = "above" if is_enough is int.__gt__ else "at least"
-            yield key, f"it must be {word} {above}={least_value}"
+    yield from out_of_bounds("group.share.", BOUNDS, values)
+    yield from not_above("group.share.session.timeout.ms", "group.share.heartbeat.interval.ms", values)
+    most, sessions = values["group.share.max.size"], values["group.share.max.share.sessions"]
+    if isinstance(most, int) and isinstance(sessions, int) and sessions < most:
+        yield "group.share.max.share.sessions", f"it must be at least group.share.max.size={most}"
 
 
 _DURATION: Final = re.compile(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from barnabas.server.settings.consumer_groups import GroupSetting
+from barnabas.server.settings.group_bounds import GroupSetting, not_above, out_of_bounds
 from barnabas.server.settings.model import INT_MAX, Scope, Setting, Type, Value, at_least, works
 
 BOUNDS: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
@@ -84,18 +84,8 @@ SETTINGS: tuple[Setting, ...] = (
 
 def faults(values: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
     """What is wrong among the values of `SETTINGS` together: (key, why, as the end of a sentence)."""
-    for name in BOUNDS:
-        key, least, most = (f"group.streams.{bound}{name}" for bound in ("", "min.", "max."))
-        low, high, value = values[least], values[most], values[key]
-        if not (isinstance(low, int) and isinstance(high, int) and isinstance(value, int)):
-            continue  # refused by itself
-        if low > high:
-            yield least, f"it must not be above {most}={high}"
-        elif not low <= value <= high:
-            yield key, f"it must be from {least}={low} to {most}={high}"
-    session, beat = values["group.streams.session.timeout.ms"], values["group.streams.heartbeat.interval.ms"]
-    if isinstance(session, int) and isinstance(beat, int) and session <= beat:
-        yield "group.streams.session.timeout.ms", f"it must be above group.streams.heartbeat.interval.ms={beat}"
+    yield from out_of_bounds("group.streams.", BOUNDS, values)
+    yield from not_above("group.streams.session.timeout.ms", "group.streams.heartbeat.interval.ms", values)
     standbys, most_standbys = (values[f"group.streams.{name}.standby.replicas"] for name in ("num", "max"))
     if isinstance(standbys, int) and isinstance(most_standbys, int) and standbys > most_standbys:
         yield (

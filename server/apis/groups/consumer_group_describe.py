@@ -1,8 +1,7 @@
 """ConsumerGroupDescribe (key 69, versions 0-1): state, epochs and members of KIP-848 groups.
 
-Behaviour: of every member its current and its target assignment. Each group is answered once, with its own error:
-GROUP_ID_NOT_FOUND, with a message, also for a classic group, upon which clients send DescribeGroups. While the protocol
-is off all groups get UNSUPPORTED_VERSION. Authorized operations: all of them without an authorizer.
+Behaviour: of every member its current and its target assignment. A classic group is not found, upon which clients send
+DescribeGroups. The rest is as for share and streams groups (`barnabas.server.requests.group_descriptions`).
 
 Versions:
 
@@ -11,84 +10,36 @@ Versions:
 
 from __future__ import annotations
 
-from barnabas.kproto import ApiKey, ErrorCode, KafkaError
-from barnabas.kproto.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from collections.abc import Iterator
+
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import ConsumerGroupDescribeResponse
 from barnabas.server.apis.groups.consumer_group_heartbeat import is_enabled
-from barnabas.server.requests.access import GROUP, TOPIC, AccessCheck, Admitted, Op, Outcome, amended, both, for_each
-from barnabas.server.requests.api import Api
-from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
-from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.services import Services
-from barnabas.server.runtime.turns import Steps
+from barnabas.server.requests.group_descriptions import Kind
 
 _Group = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-def handle(
-    svc: Services, ctx: RequestContext, req: ConsumerGroupDescribeRequest
-) -> Steps[ConsumerGroupDescribeResponse]:
-    if not is_enabled(svc):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    response = ConsumerGroupDescribeResponse()
-    for group_id in dict.fromkeys(req.group_ids):
-        try:
-            group = svc.groups.consumer_describe(group_id)
-        except KafkaError as error:
-            group = _Group(group_id=group_id, error_code=error.code, error_message=error.message or None)
-        if req.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = ALL_GROUP_OPERATIONS
-        response.groups.append(group)
-        yield 1 + 2 * sum(_size(member) for member in group.members)
-    return response
+def _size(group: _Group) -> int:
+    return 2 * sum(_size_of_member(member) for member in group.members)
 
 
-def _visible(check: AccessCheck, response: ConsumerGroupDescribeResponse) -> Steps[None]:
-    """A group with a topic that the caller may not describe is not described at all."""
-    for number, group in enumerate(response.groups):
-        if group.authorized_operations != NOT_ASKED:
-            group.authorized_operations = check.bits(GROUP, group.group_id)
-        names = {
-            topic.topic_name
-            for member in group.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        yield 1 + len(names) + len(group.members) // 4
-        denied = [name for name in names if not check.allows(Op.DESCRIBE, TOPIC, name)]
-        if denied:
-            response.groups[number] = _Group(
-                group_id=group.group_id,
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message="The group has topics that the client may not describe.",
-            )
-    check.note()
-
-
-def _size(member: ConsumerGroupDescribeResponse.Member) -> int:
-    """How much a member's description contains, in the units of a handler's steps."""
+def _size_of_member(member: ConsumerGroupDescribeResponse.Member) -> int:
     assignments = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
     return 2 + len(member.subscribed_topic_names) + sum(1 + len(topic.partitions) // 8 for topic in assignments)
 
 
-def _on_error(req: ConsumerGroupDescribeRequest, code: ErrorCode, version: int) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[_Group(group_id=group_id, error_code=code) for group_id in req.group_ids]
-    )
+def _topics(group: _Group) -> Iterator[str]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            for topic in assignment.topic_partitions:
+                yield topic.topic_name
 
 
-_each = both(for_each("group_ids", "groups", Op.DESCRIBE, GROUP, name="", answer_name="group_id"), amended(_visible))
-
-
-def _access(check: AccessCheck) -> Steps[Outcome]:
-    if not is_enabled(check.services):
-        return Admitted(check.request)
-    return (yield from _each(check))
-
-
-API = Api(
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    (0, 1),
-    handle,
-    access=_access,
-    on_error=_on_error,
-)
+API = Kind(
+    response=ConsumerGroupDescribeResponse,
+    is_enabled=is_enabled,
+    describe=lambda svc, group_id: svc.groups.consumer_describe(group_id),
+    size=_size,
+    topics=_topics,
+).api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1))

@@ -1,47 +1,27 @@
 """StreamsGroupDescribe (key 89, version 0): state, epochs, topology and members of streams groups (KIP-1071).
 
-Behaviour: each group is answered once, with its own error: GROUP_ID_NOT_FOUND, with a message, also for a group of
-another kind; INVALID_GROUP_ID for the empty id; TOPIC_AUTHORIZATION_FAILED for a group with a topic that the caller may
-not describe. A topology that is ready has the partitions that its internal topics have; else it is as a member has sent
-it. While the protocol is off all groups get UNSUPPORTED_VERSION. Authorized operations: all of them without an
-authorizer.
+Behaviour: as for the other kinds of groups (`barnabas.server.requests.group_descriptions`). A topology that is ready
+has the partitions that its internal topics have; else it is as a member has sent it. The topics that the caller must be
+allowed to describe are those of the topology.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from barnabas.kproto import ApiKey, ErrorCode, KafkaError
-from barnabas.kproto.messages import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from barnabas.kproto import ApiKey
+from barnabas.kproto.messages import StreamsGroupDescribeResponse
 from barnabas.server.apis.groups.streams_group_heartbeat import is_enabled
-from barnabas.server.requests.access import GROUP, TOPIC, AccessCheck, Admitted, Op, Outcome, amended, both, for_each
-from barnabas.server.requests.api import Api
-from barnabas.server.requests.authorized_operations import ALL_GROUP_OPERATIONS, NOT_ASKED
-from barnabas.server.requests.context import RequestContext
-from barnabas.server.requests.services import Services
-from barnabas.server.runtime.turns import Steps
+from barnabas.server.requests.group_descriptions import Kind
 
 _Group = StreamsGroupDescribeResponse.DescribedGroup
 
 
-def handle(svc: Services, ctx: RequestContext, req: StreamsGroupDescribeRequest) -> Steps[StreamsGroupDescribeResponse]:
-    if not is_enabled(svc):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    response = StreamsGroupDescribeResponse()
-    for group_id in dict.fromkeys(req.group_ids):
-        try:
-            group = svc.groups.streams.describe(group_id)
-        except KafkaError as error:
-            group = _Group(group_id=group_id, error_code=error.code, error_message=error.message or None)
-        if req.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = ALL_GROUP_OPERATIONS
-        response.groups.append(group)
-        yield 1 + sum(_size(member) for member in group.members) + sum(1 for _ in _topics(group))
-    return response
+def _size(group: _Group) -> int:
+    return sum(_size_of_member(member) for member in group.members) + sum(1 for _ in _topics(group))
 
 
-def _size(member: StreamsGroupDescribeResponse.Member) -> int:
-    """How much a member's description contains, in the units of a handler's steps."""
+def _size_of_member(member: StreamsGroupDescribeResponse.Member) -> int:
     lists = (
         tasks
         for each in (member.assignment, member.target_assignment)
@@ -51,7 +31,6 @@ def _size(member: StreamsGroupDescribeResponse.Member) -> int:
 
 
 def _topics(group: _Group) -> Iterator[str]:
-    """Names of the topics in a topology."""
     for each in () if group.topology is None else group.topology.subtopologies or ():
         yield from each.source_topics
         yield from each.repartition_sink_topics
@@ -59,36 +38,10 @@ def _topics(group: _Group) -> Iterator[str]:
             yield topic.name
 
 
-def _visible(check: AccessCheck, response: StreamsGroupDescribeResponse) -> Steps[None]:
-    """A group with a topic that the caller may not describe is not described at all."""
-    for number, group in enumerate(response.groups):
-        if group.authorized_operations != NOT_ASKED:
-            group.authorized_operations = check.bits(GROUP, group.group_id)
-        names = set(_topics(group))
-        yield 1 + len(names) + len(group.members) // 4
-        denied = [name for name in names if not check.allows(Op.DESCRIBE, TOPIC, name)]
-        if denied:
-            response.groups[number] = _Group(
-                group_id=group.group_id,
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                error_message="The group has topics that the client may not describe.",
-            )
-    check.note()
-
-
-def _on_error(req: StreamsGroupDescribeRequest, code: ErrorCode, version: int) -> StreamsGroupDescribeResponse:
-    return StreamsGroupDescribeResponse(
-        groups=[_Group(group_id=group_id, error_code=code) for group_id in req.group_ids]
-    )
-
-
-_each = both(for_each("group_ids", "groups", Op.DESCRIBE, GROUP, name="", answer_name="group_id"), amended(_visible))
-
-
-def _access(check: AccessCheck) -> Steps[Outcome]:
-    if not is_enabled(check.services):
-        return Admitted(check.request)
-    return (yield from _each(check))
-
-
-API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), handle, access=_access, on_error=_on_error)
+API = Kind(
+    response=StreamsGroupDescribeResponse,
+    is_enabled=is_enabled,
+    describe=lambda svc, group_id: svc.groups.streams.describe(group_id),
+    size=_size,
+    topics=_topics,
+).api(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0))
