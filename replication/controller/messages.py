@@ -48,15 +48,17 @@ class Messages:
         """LeaderAndIsr to these brokers. One that shuts down gets only the partitions that it leads, as it must not
         follow.
         """
-        for broker in brokers:
-            leads_only = broker in self._state.shutting_down
-            mine = tuple(
-                replace(change, is_new=True) if adding_is_new and broker in change.partition.adding_replicas else change
-                for change in changes
-                if broker in change.partition.replicas and not (leads_only and change.partition.leader != broker)
-            )
+        told: dict[int, list[PartitionChange]] = {broker: [] for broker in brokers}
+        for change in changes:
+            partition = change.partition
+            for broker in partition.replicas:
+                if broker not in told or (broker in self._state.shutting_down and partition.leader != broker):
+                    continue
+                is_added = adding_is_new and broker in partition.adding_replicas
+                told[broker].append(replace(change, is_new=True) if is_added else change)
+        for broker, mine in told.items():
             if mine:
-                yield self.lead_one(broker, mine)
+                yield self.lead_one(broker, tuple(mine))
 
     def lead_one(self, broker: int, changes: tuple[PartitionChange, ...]) -> SendMessage:
         """LeaderAndIsr to a live broker, whether it shuts down or not."""

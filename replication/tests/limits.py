@@ -28,6 +28,7 @@ from barnabas.replication.messages.effects import (
     Effect,
     LeaderAndIsr,
     PartitionChange,
+    SendMessage,
     UpdateMetadata,
     apply_update,
 )
@@ -131,6 +132,16 @@ def measure(count: int) -> tuple[Costs, dict[str, float]]:
         return machine.brokers_changed(live)
 
     effects = costs.of("a broker dies: looked at, of all partitions", count, dies)
+    machine = Controller(1, 1, 1, image, unclean_allowed=lambda config: False, rng=Random(1))
+    begun = costs.of("a new controller decides what to tell", count, machine.elected)
+    assert (
+        sum(
+            len(each.message.partitions)
+            for each in begun
+            if isinstance(each, SendMessage) and isinstance(each.message, UpdateMetadata)
+        )
+        == count * BROKERS
+    )
     commits = [each for each in effects if isinstance(each, Commit)]
     assert sum(len(each.states) for each in commits) == touched
     return costs, size
