@@ -337,12 +337,14 @@ def _update_metadata_state(
 
 
 def _image_of(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionImage:
+    replicas = tuple(state.replicas)
     return PartitionImage(
         state.partition_index,
         state.leader,
         state.leader_epoch,
         state.zk_version,
-        tuple(state.replicas),
-        tuple(state.isr),
+        replicas,
+        # Most of the time it is the same: every broker keeps this of each partition of the cluster.
+        replicas if state.isr == state.replicas else tuple(state.isr),
         offline_replicas=tuple(state.offline_replicas),
     )

@@ -13,6 +13,7 @@ import argparse
 import gc
 import os
 import time
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 from typing import TypeVar
@@ -81,11 +82,6 @@ class Costs:
         return result
 
 
-def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def measure(count: int) -> tuple[Costs, dict[str, float]]:
     """Costs of one partition, and bytes for one."""
     costs, size = Costs(), {}
@@ -113,9 +109,10 @@ def measure(count: int) -> tuple[Costs, dict[str, float]]:
         return apply_update(Image(), wire.update_metadata(decode(type(request), UPDATE_VERSION, data), 8), {})
 
     costs.of("UpdateMetadata: read and applied", count, heard)
-    before = resident_bytes()
+    tracemalloc.start()
     kept = heard()
-    size["image"] = (resident_bytes() - before) / count
+    size["image"] = tracemalloc.get_traced_memory()[0] / count
+    tracemalloc.stop()
     assert len(kept.topics) == len(image.topics)
     lead = LeaderAndIsr(1, 1, 1, changes, tuple(image.brokers.values()))
 
