@@ -194,7 +194,8 @@ def test_registration(mixed: Cluster) -> None:
         texts.add(re.sub(r'"timestamp": "\d+"', "TIME", text))
     assert len(texts) == 1, texts
     assert {} in features
-    assert {"min_version": 1, "max_version": 2} in [each.get("transaction.version") for each in features]
+    ours = [node.kind == OURS for node in mixed.nodes.values()]
+    assert [each.get("transaction.version") == {"min_version": 1, "max_version": 2} for each in features] == ours
 
 
 def test_leader_killed(mixed: Cluster, side: list[int], unique: Names) -> None:
