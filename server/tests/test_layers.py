@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,7 +209,13 @@ def files(package: str) -> list[Path]:
     return sorted(path for path in (ROOT / package).rglob("*.py") if "tests" not in path.relative_to(ROOT).parts)
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """What a file imports: each is read once, and none when this module is only imported."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
     name = path.relative_to(ROOT).as_posix()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), name)):
         if isinstance(node, ast.Import):
@@ -234,13 +241,18 @@ def short(module: str) -> str:
     return inner if inner.partition(".")[0] in PACKAGES else module
 
 
-ALL = {package: [one for path in files(package) for one in imports(path)] for package in (*PACKAGES, "barnabas")}
+ALL = (*PACKAGES, "barnabas")
+
+
+def all_of(package: str) -> Iterator[Import]:
+    """What the files of a package import."""
+    return (one for path in files(package) for one in imports(path))
 
 
 @pytest.mark.parametrize("package", ALL)
 def test_layers(package: str) -> None:
     wrong = []
-    for one in ALL[package]:
+    for one in all_of(package):
         top = one.module.partition(".")[0]
         if top in (*PACKAGES, "barnabas") and top != package and top not in OURS.get(one.file, OURS[package]):
             wrong.append(str(one))
@@ -250,7 +262,7 @@ def test_layers(package: str) -> None:
 @pytest.mark.parametrize("package", ALL)
 def test_other_packages_are_used_through_their_faces(package: str) -> None:
     wrong = []
-    for one in ALL[package]:
+    for one in all_of(package):
         top, _, rest = one.module.partition(".")
         names = rest.split(".")
         faces = {".".join(names[:n]) for n in range(1, len(names) + 1)}
@@ -263,7 +275,7 @@ def test_other_packages_are_used_through_their_faces(package: str) -> None:
 def test_floors(package: str) -> None:
     floors = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms}
     wrong = []
-    for one in ALL[package]:
+    for one in all_of(package):
         top, *other = one.module.split(".")[:2]
         room = one.file.removesuffix(".py").split("/")[1]
         if top != package or not other or room in ("__init__", other[0]):
@@ -333,7 +345,7 @@ def test_the_suite_of_clients_knows_nothing_of_ours() -> None:
 @pytest.mark.parametrize("package", ALL)
 def test_third_party(package: str) -> None:
     wrong = []
-    for one in ALL[package]:
+    for one in all_of(package):
         top = one.module.partition(".")[0]
         if top in PACKAGES or top in sys.stdlib_module_names or top == "__future__":
             continue
@@ -348,7 +360,7 @@ def test_third_party(package: str) -> None:
 def test_no_clock_task_or_socket(place: str) -> None:
     package, _, room = place.partition("/")
     forbidden = IO_MODULES | {"trio"} if room else IO_MODULES  # of a whole package THIRD_PARTY says it
-    looked_at = [one for one in ALL[package] if one.file.startswith(f"{place}/")]
+    looked_at = [one for one in all_of(package) if one.file.startswith(f"{place}/")]
     assert looked_at, place
     wrong = []
     for one in looked_at:
