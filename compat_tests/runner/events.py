@@ -9,8 +9,9 @@
 - `{"absent": "produce\u001fa case\u001fa client", "why": ""}`: a case that this client cannot express. From this and
   the former `python -m compat_tests.harness.matrix` makes its page.
 
-With `--listing FILE` and `--collect-only`: `{"file": "a/test_b.py", "markers": ["slow"], "count": 3}` for the tests of
-a file that have the same of the markers of interest.
+With `--listing FILE` and `--collect-only`: `{"file": "a/test_b.py", "markers": ["slow"], "count": 3, "limit_s": 600}`
+for the tests of a file that have the same of the markers of interest. `limit_s` is the longest time limit that one of
+them declares, 0 if none does.
 """
 
 from __future__ import annotations
@@ -108,14 +109,22 @@ class Listing:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """All is collected."""
         found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        limits: dict[tuple[str, tuple[str, ...]], float] = {}
         for item in session.items:
             markers = tuple(name for name in MARKERS if item.get_closest_marker(name) is not None)
-            found[item.path.relative_to(session.config.rootpath).as_posix(), markers] += 1
+            group = item.path.relative_to(session.config.rootpath).as_posix(), markers
+            found[group] += 1
+            limits[group] = max(limits.get(group, 0), _limit_s(item))
         lines = (
-            json.dumps({"file": file, "markers": markers, "count": count})
-            for (file, markers), count in sorted(found.items())
+            json.dumps({"file": group[0], "markers": group[1], "count": count, "limit_s": limits[group]})
+            for group, count in sorted(found.items())
         )
         self._path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def _limit_s(item: pytest.Item) -> float:
+    limit = item.get_closest_marker("timeout")
+    return 0 if limit is None else (*limit.args, *limit.kwargs.values())[0]
 
 
 def _reason(report: pytest.TestReport) -> str:

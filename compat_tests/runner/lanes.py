@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import time
 from collections.abc import Sequence
@@ -33,7 +34,9 @@ class Test:
 
 @dataclass
 class Running:
-    """A step that has been started. `seconds` and `status` are those of its process when that has ended."""
+    """A step that has been started. `seconds`, `cpu_s` (of all its processes that were waited for) and `status` are
+    known when it has ended.
+    """
 
     step: Step
     log: Path
@@ -43,6 +46,7 @@ class Running:
     tests: list[Test] = field(default_factory=list)
     collected: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
     status: int | None = None
     _read: TextIO | None = None
     _partial: str = ""
@@ -109,7 +113,9 @@ class Lanes:
                 time.sleep(POLL_S)
                 for one in list(running):
                     one.look()
+                    before = children_cpu_s()
                     if one.process.poll() is not None:
+                        one.cpu_s = children_cpu_s() - before
                         one.close(time.monotonic())
                         running.remove(one)
                         self.done.append(one)
@@ -141,3 +147,9 @@ class Lanes:
         one = Running(step, log, events, process, time.monotonic())
         self._listener.begun(one)
         return one
+
+
+def children_cpu_s() -> float:
+    """CPU that our processes took which have ended and were waited for, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compat_tests.runner.lanes import Lanes
-from compat_tests.runner.plan import PURE, first_stage, groups, plan
+from compat_tests.runner.plan import PURE, TYPES, first_stage, groups, plan
 from compat_tests.runner.preflight import Tool, look, too_full
 from compat_tests.runner.report import Report
 
-MOST_LANES = 2
-"""Brokers and JVMs are processes of their own: two steps keep four cores busy, and nobody waits for long."""
+MOST_LANES = 3
+"""A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: three steps keep two cores busy,
+two do not.
+"""
 ABOUT = {False: "10 minutes", True: "30 minutes"}
 
 
@@ -57,6 +59,7 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
             for stage in made.stages:
                 lanes.run(stage)
         else:
+            lanes.run([TYPES])
             troubles.append("no test was run: they could not be collected")
     except KeyboardInterrupt:
         troubles.append("interrupted")

@@ -2,7 +2,8 @@
 
 A step is a process of its own with a title, and the number of its tests if it is pytest. Steps of one stage run side by
 side; the next stage begins when all of them have ended. The tests that are not fast are one step for each folder: its
-session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies.
+session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies. A file whose tests may
+take many minutes, as the marker `timeout` says, is a step of its own.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ class Step:
     environment: tuple[tuple[str, str], ...] = ()
 
 
+LONG_S = 2000
+"""A file with a test that declares such a time limit is a step of its own, and begins early."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """So many tests of one file that have the same markers."""
+    """So many tests of one file that have the same markers; *limit_s* is the longest time limit that one declares."""
 
     file: str
     markers: frozenset[str]
     count: int
+    limit_s: float = 0
 
     @property
     def folder(self) -> str:
@@ -61,7 +67,7 @@ class Group:
 def groups(listing: Path) -> list[Group]:
     """What `events.Listing` wrote."""
     lines = map(json.loads, listing.read_text().splitlines())
-    return [Group(line["file"], frozenset(line["markers"]), line["count"]) for line in lines]
+    return [Group(line["file"], frozenset(line["markers"]), line["count"], line["limit_s"]) for line in lines]
 
 
 @dataclass
@@ -72,10 +78,12 @@ class Plan:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
+TYPES = Step("types: mypy --strict", ("-m", "mypy"))
+
+
 def first_stage(listing: Path) -> list[Step]:
-    """What needs no test to be known: collecting them, lint, types."""
+    """What takes seconds and needs no test to be known: collecting them, lint."""
     return [
-        Step("types: mypy --strict", ("-m", "mypy")),
         Step("collecting the tests", _pytest("--collect-only", "-qq", "--listing", str(listing))),
         Step("lint: ruff check", ("-m", "ruff", "check", ".")),
         Step("format: ruff format --check", ("-m", "ruff", "format", "--check", ".")),
@@ -83,8 +91,9 @@ def first_stage(listing: Path) -> list[Step]:
 
 
 def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has_native: bool = False) -> Plan:
-    """The stages behind the first: the fast tests, which share all cores, and beside them the jars that others will ask
-    for, and with `has_native` some of the fast tests once more, without it; then the folders of the others.
+    """The stages behind the first: the fast tests, which share all cores, and beside them the types, the jars that
+    others will ask for, and with `has_native` some of the fast tests once more, without it; then the folders of the
+    others.
     """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
@@ -93,6 +102,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     if "jvm" not in missing:
         # It waits for the network most of the time.
         made.stages[0].append(Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
+    made.stages[0].append(TYPES)
     again = [
         group
         for group in found
@@ -103,6 +113,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
         count = sum(group.count for group in again)
         step = Step("fast tests, without barnabas-native", _pytest("-m", FAST, *files), count, ((PURE, "1"),))
         made.stages[0].append(step)
+    alone = {group.file for group in found if group.limit_s >= LONG_S}
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
         if "slow" not in group.markers:
@@ -113,19 +124,19 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
         elif lacks:
             made.left_out[_without(missing[lacks[0]])] += group.count
         else:
-            chosen[group.folder].append(group)
+            chosen[group.file.removesuffix(".py") if group.file in alone else group.folder].append(group)
     expression = " and ".join(["slow", *([] if everything else ["not campaign"]), *(f"not {one}" for one in missing)])
-    # The longest must not begin last. How long a folder takes is not known beforehand; those that start JVMs and
+    # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs and
     # clusters take the longest for a test.
-    order = sorted(chosen, key=lambda folder: (-_weight(chosen[folder]), folder))
+    order = sorted(chosen, key=lambda title: (-_weight(chosen[title]), title))
     made.stages.append(
         [
             Step(
-                folder,
-                _pytest("-m", expression, *sorted({group.file for group in chosen[folder]})),
-                sum(group.count for group in chosen[folder]),
+                title,
+                _pytest("-m", expression, *sorted({group.file for group in chosen[title]})),
+                sum(group.count for group in chosen[title]),
             )
-            for folder in order
+            for title in order
         ]
     )
     return made
@@ -137,9 +148,10 @@ def _without(tool: Tool) -> str:
     return f"without {tool.name}{also}: {tool.missing}"
 
 
-def _weight(chosen: Iterable[Group]) -> int:
+def _weight(chosen: Iterable[Group]) -> float:
     return sum(
         group.count * (10 if "campaign" in group.markers else 1) * (3 if "jvm" in group.markers else 1)
+        + group.limit_s / 3
         for group in chosen
     )
 

@@ -73,9 +73,10 @@ class Report:
             if one.step.cases is not None and not one.count("failed"):
                 self.say(f"\n---- {one.step.title}: {outcome(one)}\n{tail(one, LOG_LINES)}")
         tests = [test for one in done for test in one.tests]
-        self.say("\n==== seconds by step")
+        self.say("\n==== seconds by step, and those of CPU")
         for one in sorted(done, key=lambda one: -one.seconds):
-            self.say(f"{one.seconds:8.1f}  {one.step.title:40} {outcome(one)}")
+            self.say(f"{one.seconds:8.1f} {one.cpu_s:8.1f}  {one.step.title:40} {outcome(one)}")
+        self.say(f"{seconds:8.1f} {sum(one.cpu_s for one in done):8.1f}  all, side by side")
         slowest = sorted(tests, key=lambda test: -test.seconds)[:SLOWEST]
         if slowest:
             self.say(f"==== the slowest {len(slowest)} tests")

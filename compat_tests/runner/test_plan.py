@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, java
-from compat_tests.runner.plan import PURE_TOO, Group, Plan, groups, plan
+from compat_tests.runner.plan import PURE_TOO, TYPES, Group, Plan, groups, plan
 from compat_tests.runner.preflight import Tool, jdk, kcat, rust
 
 FOUND = [
@@ -35,7 +35,11 @@ def steps(made: Plan) -> dict[str, int | None]:
 
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
-    assert [(step.title, step.cases) for step in made.stages[0]] == [("the fast tests", 5070), ("fetching jars", None)]
+    assert [(step.title, step.cases) for step in made.stages[0]] == [
+        ("the fast tests", 5070),
+        ("fetching jars", None),
+        (TYPES.title, None),
+    ]
     assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
     assert made.stages[1][0].title == "compat_tests/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
@@ -48,11 +52,24 @@ def test_everything() -> None:
     assert not made.left_out
 
 
+def test_a_file_that_may_take_long_is_a_step_of_its_own_and_first() -> None:
+    """All of it: its tests with other markers, too."""
+    slow = [
+        Group("server/tests/sim/test_faults.py", frozenset({"slow"}), 4),
+        Group("server/tests/sim/test_faults.py", frozenset({"slow", "campaign"}), 2, 2400),
+        Group("server/tests/test_other.py", frozenset({"slow"}), 7, 600),
+    ]
+    made = plan(slow, HERE, everything=True)
+    assert [(step.title, step.cases) for step in made.stages[1]] == [("server/tests/sim/test_faults", 6), ("server", 7)]
+    assert made.stages[1][0].arguments[-1] == "server/tests/sim/test_faults.py"
+    assert made.stages[1][1].arguments[-1] == "server/tests/test_other.py"
+
+
 def test_with_native_some_fast_tests_run_without_it_too() -> None:
     records = Group("kproto/tests/records/test_scan.py", frozenset(), 300)
     both = Group("kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
     made = plan([*FOUND, records, both], HERE, everything=False, has_native=True)
-    fast, _, pure = made.stages[0]
+    fast, _, _, pure = made.stages[0]
     assert (fast.title, fast.cases, fast.environment) == ("the fast tests", 5400, ())
     assert (pure.title, pure.cases) == ("fast tests, without barnabas-native", 300)
     assert pure.environment == (("BARNABAS_PURE", "1"),)
@@ -69,7 +86,7 @@ def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
     assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
         {"compat_tests/cluster": 1} if everything else {}
     )
-    assert [step.title for step in made.stages[0]] == ["the fast tests"]
+    assert [step.title for step in made.stages[0]] == ["the fast tests", TYPES.title]
     [why] = [reason for reason in made.left_out if reason.startswith("without JDK and Maven")]
     assert "DumpLogSegments" in why
     assert why.endswith(": install it")
@@ -80,8 +97,10 @@ def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
 
 def test_the_listing_is_read(tmp_path: Path) -> None:
     listing = tmp_path / "listing"
-    listing.write_text(json.dumps({"file": "a/tests/b/test_c.py", "markers": ["slow", "jvm"], "count": 2}) + "\n")
-    assert groups(listing) == [Group("a/tests/b/test_c.py", frozenset({"slow", "jvm"}), 2)]
+    listing.write_text(
+        json.dumps({"file": "a/tests/b/test_c.py", "markers": ["slow", "jvm"], "count": 2, "limit_s": 60})
+    )
+    assert groups(listing) == [Group("a/tests/b/test_c.py", frozenset({"slow", "jvm"}), 2, 60)]
     assert groups(listing)[0].folder == "a"
 
 
