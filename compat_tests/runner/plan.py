@@ -2,8 +2,9 @@
 
 A step is a process of its own with a title, and the number of its tests if it is pytest. Steps of one stage run side by
 side; the next stage begins when all of them have ended. The tests that are not fast are one step for each folder: its
-session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies. A file whose tests may
-take many minutes, as the marker `timeout` says, is a step of its own.
+session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies. The tests of a package
+share nothing: those of its campaign are another step. A file whose tests may take many minutes, as the marker `timeout`
+says, is a step of its own.
 """
 
 from __future__ import annotations
@@ -58,10 +59,13 @@ class Group:
     limit_s: float = 0
 
     @property
-    def folder(self) -> str:
-        """Where the test lies: a package for the tests of a package, else the file's directory."""
+    def title(self) -> str:
+        """Of its step: where the test lies, a package for the tests of a package, else the file's directory."""
         parts = PurePosixPath(self.file).parent.parts
-        return "/".join(parts[: parts.index("tests")] if "tests" in parts else parts) or "."
+        if "tests" not in parts:
+            return "/".join(parts) or "."
+        package = "/".join(parts[: parts.index("tests")])
+        return f"{package}: campaign" if "campaign" in self.markers else package
 
 
 def groups(listing: Path) -> list[Group]:
@@ -124,8 +128,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
         elif lacks:
             made.left_out[_without(missing[lacks[0]])] += group.count
         else:
-            chosen[group.file.removesuffix(".py") if group.file in alone else group.folder].append(group)
-    expression = " and ".join(["slow", *([] if everything else ["not campaign"]), *(f"not {one}" for one in missing)])
+            chosen[group.file.removesuffix(".py") if group.file in alone else group.title].append(group)
     # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs and
     # clusters take the longest for a test.
     order = sorted(chosen, key=lambda title: (-_weight(chosen[title]), title))
@@ -133,7 +136,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
         [
             Step(
                 title,
-                _pytest("-m", expression, *sorted({group.file for group in chosen[title]})),
+                _pytest("-m", _expression(chosen[title], missing), *sorted({group.file for group in chosen[title]})),
                 sum(group.count for group in chosen[title]),
             )
             for title in order
@@ -154,6 +157,13 @@ def _weight(chosen: Iterable[Group]) -> float:
         + group.limit_s / 3
         for group in chosen
     )
+
+
+def _expression(chosen: Sequence[Group], missing: Iterable[str]) -> str:
+    """What chooses these tests and no others of their files."""
+    campaign = {"campaign" in group.markers for group in chosen}
+    which = "slow" if len(campaign) == 2 else "campaign" if campaign == {True} else "slow and not campaign"
+    return " and ".join([which, *(f"not {one}" for one in missing)])
 
 
 def _pytest(*arguments: str) -> tuple[str, ...]:

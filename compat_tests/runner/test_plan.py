@@ -65,6 +65,20 @@ def test_a_file_that_may_take_long_is_a_step_of_its_own_and_first() -> None:
     assert made.stages[1][1].arguments[-1] == "server/tests/test_other.py"
 
 
+def test_the_campaign_of_a_package_is_another_step() -> None:
+    server = [
+        Group("server/tests/test_a.py", frozenset({"slow", *more}), n) for more, n in (((), 3), (("campaign",), 4))
+    ]
+    found = {step.title: step for step in plan([*FOUND, *server], HERE, everything=True).stages[-1]}
+    for title, count, which in (("server", 3, "slow and not campaign"), ("server: campaign", 4, "campaign")):
+        assert found[title].cases == count
+        assert found[title].arguments[-3:] == ("-m", which, "server/tests/test_a.py")
+    together = Group("compat_tests/java/test_kills.py", frozenset({"slow", "campaign"}), 2)
+    found = {step.title: step for step in plan([*FOUND, together], HERE, everything=True).stages[-1]}
+    assert found["compat_tests/java"].cases == 302
+    assert found["compat_tests/java"].arguments[-3] == "slow"
+
+
 def test_with_native_some_fast_tests_run_without_it_too() -> None:
     records = Group("kproto/tests/records/test_scan.py", frozenset(), 300)
     both = Group("kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
@@ -101,7 +115,7 @@ def test_the_listing_is_read(tmp_path: Path) -> None:
         json.dumps({"file": "a/tests/b/test_c.py", "markers": ["slow", "jvm"], "count": 2, "limit_s": 60})
     )
     assert groups(listing) == [Group("a/tests/b/test_c.py", frozenset({"slow", "jvm"}), 2, 60)]
-    assert groups(listing)[0].folder == "a"
+    assert groups(listing)[0].title == "a"
 
 
 def program(directory: Path, name: str, says: str = "", status: int = 0) -> None:
