@@ -127,7 +127,7 @@ def test_goes_on(load: Callable[[str, str], Load], name: str, listener: str, mec
         # Who does not log in again connects once more for each session. On a busy machine somebody may be late once.
         assert connects is None or connects < SESSIONS
     if name == "kafka-python":
-        # Each connection logs in once, or again.
+        # Each connection logs in once, or again; how often depends on how busy the machine is.
         logins = sum("Authenticated" in line for line in made.log)
         connections = sum(line.endswith(": Connected") for line in made.log)
-        assert logins - connections > 2, made.log
+        assert logins > connections, made.log
