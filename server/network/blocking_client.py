@@ -1,6 +1,6 @@
 """A client of one broker over a blocking socket: a request, its answer, the next one.
 
-For a few requests outside of an event loop: `barnabas health`, and `barnabas.Broker` in the process of its caller.
+For a few requests outside of an event loop: `barnabas.Broker` and `barnabas.Cluster` in the process of their caller.
 Works with any broker that speaks Kafka's protocol; no retries, no other brokers of the cluster, no OAUTHBEARER.
 """
 
