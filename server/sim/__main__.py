@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from time import monotonic
+from time import process_time
 
 from barnabas.server.sim.run import simulate
 
@@ -18,14 +18,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", default="1-10", metavar="A-B", help="seeds to run, first and last (or just one)")
     parser.add_argument("--seconds", type=float, default=30.0, help="virtual seconds in which things go wrong")
     parser.add_argument("--brokers", type=int, default=3, help="how many")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="begin no further seed after so many seconds")
+    parser.add_argument(
+        "--limit", type=float, default=float("inf"), help="begin no further seed after so many seconds of CPU"
+    )
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--quiet", action="store_true", help="print failing seeds and the sum only")
     options = parser.parse_args(arguments)
     first, _, last = options.seeds.partition("-")
-    begin, failed, count, acknowledged = monotonic(), [], 0, 0
+    begin, failed, count, acknowledged = process_time(), [], 0, 0
     for seed in range(int(first), int(last or first) + 1):
-        if monotonic() - begin > options.limit:
+        if process_time() - begin > options.limit:
             break
         outcome = simulate(
             seed, brokers=options.brokers, seconds=options.seconds, echo=print if options.trace else None
@@ -37,7 +39,7 @@ def main(arguments: list[str]) -> int:
         if outcome.violations or not options.quiet:
             print(outcome, outcome.digest if options.trace else "", flush=True)
     print(
-        f"{count} seeds, {acknowledged} records acknowledged, {monotonic() - begin:.0f} s; "
+        f"{count} seeds, {acknowledged} records acknowledged, {process_time() - begin:.0f} s; "
         f"{f'failing: {failed}' if failed else 'all well'}"
     )
     return 1 if failed else 0
