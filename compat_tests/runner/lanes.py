@@ -92,7 +92,7 @@ class Listener(Protocol):
 
 
 class Lanes:
-    """Runs stages; `done` are all steps that have ended."""
+    """Runs steps; `done` are all that have ended."""
 
     def __init__(self, python: Path, root: Path, results: Path, width: int, listener: Listener) -> None:
         self.done: list[Running] = []
@@ -102,20 +102,25 @@ class Lanes:
         self._width = width
         self._listener = listener
 
-    def run(self, stage: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[Step]) -> None:
         """Run these; returns when all have ended, well or not."""
-        waiting = list(stage)
+        waiting = list(steps)
         running: list[Running] = []
         try:
             while waiting or running:
-                while waiting and len(running) < self._width:
-                    running.append(self._start(waiting.pop(0)))
+                while len(running) < self._width:
+                    before = {step.title for step in waiting} | {one.step.title for one in running}
+                    ready = next((step for step in waiting if step.after not in before), None)
+                    if ready is None:
+                        break
+                    waiting.remove(ready)
+                    running.append(self._start(ready))
                 time.sleep(POLL_S)
                 for one in list(running):
                     one.look()
-                    before = children_cpu_s()
+                    cpu_s = children_cpu_s()
                     if one.process.poll() is not None:
-                        one.cpu_s = children_cpu_s() - before
+                        one.cpu_s = children_cpu_s() - cpu_s
                         one.close(time.monotonic())
                         running.remove(one)
                         self.done.append(one)

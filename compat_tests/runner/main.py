@@ -55,9 +55,8 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
         if listing.exists():
             made = plan(groups(listing), tools, everything=everything, has_native=has_native(python))
             left_out = dict(made.left_out)
-            report.total = len(lanes.done) + sum(map(len, made.stages))
-            for stage in made.stages:
-                lanes.run(stage)
+            report.total = len(lanes.done) + len(made.steps)
+            lanes.run(made.steps)
         else:
             lanes.run([TYPES])
             troubles.append("no test was run: they could not be collected")

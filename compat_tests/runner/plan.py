@@ -1,10 +1,11 @@
 """Which steps a run has: from what pytest collected, what the tier wants and what the machine lacks.
 
-A step is a process of its own with a title, and the number of its tests if it is pytest. Steps of one stage run side by
-side; the next stage begins when all of them have ended. The tests that are not fast are one step for each folder: its
-session-wide brokers, JVMs and Spark are started once, and what fails is named by where it lies. The tests of a package
-share nothing: those of its campaign are another step. A file whose tests may take many minutes, as the marker `timeout`
-says, is a step of its own.
+A step is a process of its own with a title, and the number of its tests if it is pytest. Some run side by side, in the
+order of the plan. The fast tests are cut into parts that take about as long: workers of pytest-xdist would each collect
+all of them, and report every test. The tests that are not fast are one step for each folder: its session-wide brokers,
+JVMs and Spark are started once, and what fails is named by where it lies. The tests of a package share nothing: those
+of its campaign are another step. A file whose tests may take many minutes, as the marker `timeout` says, is a step of
+its own.
 """
 
 from __future__ import annotations
@@ -31,18 +32,23 @@ PURE_TOO = (
 """Fast tests of what has two twins, and of what calls them: these run once more without `barnabas-native`."""
 COMPARING = "/test_compiled_"
 """Tests that compare the twins, which they can where both are there."""
+LINKS = "barnabas/"
+"""Where the packages are collected through their links."""
+PARTS = 4
+"""Of the fast tests."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One process. *arguments* are Python's; *cases* is the number of tests, None if it is not pytest. *environment*
-    is put over ours.
+    is put over ours. It begins when the step with the title *after* has ended, if there is one.
     """
 
     title: str
     arguments: tuple[str, ...]
     cases: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    after: str = ""
 
 
 LONG_S = 2000
@@ -76,13 +82,14 @@ def groups(listing: Path) -> list[Group]:
 
 @dataclass
 class Plan:
-    """The tests' stages in their order, and what is left out: a count of tests by the reason."""
+    """The steps in their order, and what is left out: a count of tests by the reason."""
 
-    stages: list[list[Step]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 TYPES = Step("types: mypy --strict", ("-m", "mypy"))
+JARS = Step("fetching jars", ("-m", "compat_tests.runner.fetch"))
 
 
 def first_stage(listing: Path) -> list[Step]:
@@ -95,28 +102,26 @@ def first_stage(listing: Path) -> list[Step]:
 
 
 def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has_native: bool = False) -> Plan:
-    """The stages behind the first: the fast tests, which share all cores, and beside them the types, the jars that
-    others will ask for, and with `has_native` some of the fast tests once more, without it; then the folders of the
-    others.
+    """What comes behind the first stage: the jars that others will ask for, the types, the fast tests, with
+    `has_native` some of them once more, without it; then the folders of the others.
     """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
-    fast = sum(group.count for group in found if "slow" not in group.markers)
-    made.stages.append([Step("the fast tests", _pytest("-m", FAST), fast)])
     if "jvm" not in missing:
         # It waits for the network most of the time.
-        made.stages[0].append(Step("fetching jars", ("-m", "compat_tests.runner.fetch")))
-    made.stages[0].append(TYPES)
+        made.steps.append(JARS)
+    made.steps.append(TYPES)
+    fast = [group for group in found if "slow" not in group.markers]
+    made.steps += _fast(fast)
     again = [
-        group
-        for group in found
-        if "slow" not in group.markers and group.file.startswith(PURE_TOO) and COMPARING not in group.file
+        group for group in fast if group.file.removeprefix(LINKS).startswith(PURE_TOO) and COMPARING not in group.file
     ]
     if has_native and again:
         files = sorted({group.file for group in again})
         count = sum(group.count for group in again)
-        step = Step("fast tests, without barnabas-native", _pytest("-m", FAST, *files), count, ((PURE, "1"),))
-        made.stages[0].append(step)
+        made.steps.append(
+            Step("fast tests, without barnabas-native", _pytest("-m", FAST, *files), count, ((PURE, "1"),))
+        )
     alone = {group.file for group in found if group.limit_s >= LONG_S}
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
@@ -132,17 +137,35 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs and
     # clusters take the longest for a test.
     order = sorted(chosen, key=lambda title: (-_weight(chosen[title]), title))
-    made.stages.append(
-        [
-            Step(
-                title,
-                _pytest("-m", _expression(chosen[title], missing), *sorted({group.file for group in chosen[title]})),
-                sum(group.count for group in chosen[title]),
-            )
-            for title in order
-        ]
-    )
+    made.steps += [
+        Step(
+            title,
+            _pytest("-m", _expression(chosen[title], missing), *sorted({group.file for group in chosen[title]})),
+            sum(group.count for group in chosen[title]),
+            after=JARS.title,
+        )
+        for title in order
+    ]
     return made
+
+
+def _fast(fast: Iterable[Group]) -> list[Step]:
+    """The parts: files that lie beside each other, as they import the same."""
+    counts: Counter[str] = Counter()
+    for group in fast:
+        counts[group.file] += group.count
+    # Those of the server have a broker each: they take three times as long.
+    costs = {file: count * (3 if file.startswith(f"{LINKS}server/") else 1) for file, count in counts.items()}
+    parts: list[list[str]] = [[] for _ in range(PARTS)]
+    begins_at, whole = 0, sum(costs.values())
+    for file in sorted(costs):
+        parts[begins_at * PARTS // whole].append(file)
+        begins_at += costs[file]
+    return [
+        Step(f"fast tests, part {number}", _pytest("-m", FAST, *files), sum(counts[file] for file in files))
+        for number, files in enumerate(parts, 1)
+        if files
+    ]
 
 
 def _without(tool: Tool) -> str:

@@ -91,6 +91,17 @@ def test_steps_run_side_by_side(tmp_path: Path) -> None:
     assert "0 passed, 0 failed, 7 left out" in said
 
 
+def test_a_step_begins_after_another_and_lets_others_pass(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    make = Step("first", ("-c", f"import time; time.sleep(0.3); open({str(made)!r}, 'w')"))
+    want = Step("second", ("-c", f"open({str(made)!r})"), after="first")
+    done, _, green = ended(tmp_path, make, want, Step("third", ("-c", "")))
+    assert [one.step.title for one in done] == ["third", "first", "second"]
+    assert green
+    _, _, green = ended(tmp_path, Step("alone", ("-c", ""), after="nobody"), width=1)
+    assert green
+
+
 def test_a_step_has_its_own_environment(tmp_path: Path) -> None:
     text = "import os; raise SystemExit(os.environ['BARNABAS_PURE'] != '1' or 'PATH' not in os.environ)"
     _, _, green = ended(tmp_path, Step("pure", ("-c", text), environment=(("BARNABAS_PURE", "1"),)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, java
-from compat_tests.runner.plan import PURE_TOO, TYPES, Group, Plan, groups, plan
+from compat_tests.runner.plan import JARS, PURE_TOO, TYPES, Group, Plan, groups, plan
 from compat_tests.runner.preflight import Tool, jdk, kcat, rust
 
 FOUND = [
@@ -30,25 +30,23 @@ NO_JDK = [Tool("JDK and Maven", "jvm", missing="install it"), *HERE[1:]]
 
 
 def steps(made: Plan) -> dict[str, int | None]:
-    return {step.title: step.cases for step in made.stages[-1]}
+    return {step.title: step.cases for step in made.steps if step.after}
 
 
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
-    assert [(step.title, step.cases) for step in made.stages[0]] == [
-        ("the fast tests", 5070),
-        ("fetching jars", None),
-        (TYPES.title, None),
-    ]
+    assert made.steps[:2] == [JARS, TYPES]
+    assert [(step.title, step.cases) for step in made.steps[2:3]] == [("fast tests, part 1", 5070)]
+    assert all(step.after == JARS.title for step in made.steps[3:])
     assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
-    assert made.stages[1][0].title == "compat_tests/java"
+    assert made.steps[3].title == "compat_tests/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
 
 
 def test_everything() -> None:
     made = plan(FOUND, HERE, everything=True)
-    assert sum(step.cases or 0 for stage in made.stages for step in stage) == sum(group.count for group in FOUND)
-    assert made.stages[1][0].title == "compat_tests/cluster"
+    assert sum(step.cases or 0 for step in made.steps) == sum(group.count for group in FOUND)
+    assert made.steps[3].title == "compat_tests/cluster"
     assert not made.left_out
 
 
@@ -60,31 +58,47 @@ def test_a_file_that_may_take_long_is_a_step_of_its_own_and_first() -> None:
         Group("server/tests/test_other.py", frozenset({"slow"}), 7, 600),
     ]
     made = plan(slow, HERE, everything=True)
-    assert [(step.title, step.cases) for step in made.stages[1]] == [("server/tests/sim/test_faults", 6), ("server", 7)]
-    assert made.stages[1][0].arguments[-1] == "server/tests/sim/test_faults.py"
-    assert made.stages[1][1].arguments[-1] == "server/tests/test_other.py"
+    assert steps(made) == {"server/tests/sim/test_faults": 6, "server": 7}
+    assert [step.arguments[-1] for step in made.steps[-2:]] == [
+        "server/tests/sim/test_faults.py",
+        "server/tests/test_other.py",
+    ]
+
+
+def test_the_fast_tests_are_cut_between_files_into_parts_that_take_as_long() -> None:
+    """Those of the server take three times as long for a test."""
+    fast = [
+        Group(f"barnabas/{name}/tests/test_{n}.py", frozenset(), 50) for name in ("logdir", "server") for n in range(6)
+    ]
+    fast.append(Group("barnabas/server/tests/test_5.py", frozenset({"kcat"}), 2))
+    made = plan(fast, HERE, everything=False).steps[2:]
+    files = [argument for step in made for argument in step.arguments if argument.endswith(".py")]
+    assert [step.cases for step in made] == [350, 100, 100, 52]
+    assert files == sorted({group.file for group in fast})
 
 
 def test_the_campaign_of_a_package_is_another_step() -> None:
     server = [
         Group("server/tests/test_a.py", frozenset({"slow", *more}), n) for more, n in (((), 3), (("campaign",), 4))
     ]
-    found = {step.title: step for step in plan([*FOUND, *server], HERE, everything=True).stages[-1]}
+    found = {step.title: step for step in plan([*FOUND, *server], HERE, everything=True).steps}
     for title, count, which in (("server", 3, "slow and not campaign"), ("server: campaign", 4, "campaign")):
         assert found[title].cases == count
         assert found[title].arguments[-3:] == ("-m", which, "server/tests/test_a.py")
     together = Group("compat_tests/java/test_kills.py", frozenset({"slow", "campaign"}), 2)
-    found = {step.title: step for step in plan([*FOUND, together], HERE, everything=True).stages[-1]}
+    found = {step.title: step for step in plan([*FOUND, together], HERE, everything=True).steps}
     assert found["compat_tests/java"].cases == 302
     assert found["compat_tests/java"].arguments[-3] == "slow"
 
 
 def test_with_native_some_fast_tests_run_without_it_too() -> None:
-    records = Group("kproto/tests/records/test_scan.py", frozenset(), 300)
-    both = Group("kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
+    records = Group("barnabas/kproto/tests/records/test_scan.py", frozenset(), 300)
+    both = Group("barnabas/kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
     made = plan([*FOUND, records, both], HERE, everything=False, has_native=True)
-    fast, _, _, pure = made.stages[0]
-    assert (fast.title, fast.cases, fast.environment) == ("the fast tests", 5400, ())
+    fast = [step for step in made.steps if step.title.startswith("fast tests, part")]
+    assert sum(step.cases or 0 for step in fast) == 5400
+    assert not any(step.environment for step in fast)
+    [pure] = [step for step in made.steps if step.environment]
     assert (pure.title, pure.cases) == ("fast tests, without barnabas-native", 300)
     assert pure.environment == (("BARNABAS_PURE", "1"),)
     assert pure.arguments[-1] == records.file
@@ -100,13 +114,13 @@ def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
     assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
         {"compat_tests/cluster": 1} if everything else {}
     )
-    assert [step.title for step in made.stages[0]] == ["the fast tests", TYPES.title]
+    assert made.steps[0] == TYPES
     [why] = [reason for reason in made.left_out if reason.startswith("without JDK and Maven")]
     assert "DumpLogSegments" in why
     assert why.endswith(": install it")
     assert made.left_out[why] == cases
     assert sum(made.left_out.values()) == cases + campaign
-    assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.stages[1])
+    assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.steps if step.after)
 
 
 def test_the_listing_is_read(tmp_path: Path) -> None:
