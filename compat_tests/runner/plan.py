@@ -30,8 +30,10 @@ PURE_TOO = (
     "server/tests/whole/test_fuzz_corpus.py",
 )
 """Fast tests of what has two twins, and of what calls them: these run once more without `barnabas-native`."""
-COMPARING = "/test_compiled_"
-"""Tests that compare the twins, which they can where both are there."""
+BUT = ("/test_compiled_", "/requests/faults/")
+"""Not these of them: tests that compare the twins, which they can where both are there; and requests that fail as a
+test wants it, whatever is in them.
+"""
 LINKS = "barnabas/"
 """Where the packages are collected through their links."""
 PARTS = 4
@@ -114,7 +116,9 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     fast = [group for group in found if "slow" not in group.markers]
     made.steps += _fast(fast)
     again = [
-        group for group in fast if group.file.removeprefix(LINKS).startswith(PURE_TOO) and COMPARING not in group.file
+        group
+        for group in fast
+        if group.file.removeprefix(LINKS).startswith(PURE_TOO) and not any(part in group.file for part in BUT)
     ]
     if has_native and again:
         files = sorted({group.file for group in again})

@@ -94,9 +94,10 @@ def test_the_campaign_of_a_package_is_another_step() -> None:
 def test_with_native_some_fast_tests_run_without_it_too() -> None:
     records = Group("barnabas/kproto/tests/records/test_scan.py", frozenset(), 300)
     both = Group("barnabas/kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
-    made = plan([*FOUND, records, both], HERE, everything=False, has_native=True)
+    faults = Group("barnabas/server/tests/requests/faults/test_every_api.py", frozenset(), 600)
+    made = plan([*FOUND, records, both, faults], HERE, everything=False, has_native=True)
     fast = [step for step in made.steps if step.title.startswith("fast tests, part")]
-    assert sum(step.cases or 0 for step in fast) == 5400
+    assert sum(step.cases or 0 for step in fast) == 6000
     assert not any(step.environment for step in fast)
     [pure] = [step for step in made.steps if step.environment]
     assert (pure.title, pure.cases) == ("fast tests, without barnabas-native", 300)
