@@ -58,8 +58,8 @@ class ShareGroup(ShareState):
         token: Any,
         now: Now,
         out: Decision,
-    ) -> None:
-        """A member joins, or says that it lives."""
+    ) -> int:
+        """A member joins, or says that it lives. Returns the group's epoch as it will be."""
         member_id, epoch = request.member_id, request.member_epoch
         before = self._member(request, config)
         is_behind = epoch not in (0, before.standing.epoch)
@@ -99,6 +99,7 @@ class ShareGroup(ShareState):
         if member_id not in self.members:
             out.if_failed(partial(self._not_joined, member_id))
         out.reply_when_committed(token, response, heartbeat_refusal)
+        return group_epoch
 
     def _not_joined(self, member_id: str, _: Decision, code: ErrorCode, appended: bool, now: Now) -> None:
         if member_id not in self.members:

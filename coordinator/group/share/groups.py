@@ -135,7 +135,7 @@ class ShareGroups:
             if request.member_epoch < 0:
                 group.leave(request.member_id, token, out)
                 return out.result()
-            group.heartbeat(
+            epoch = group.heartbeat(
                 request, client_id or "", client_host, self._config, self._settings(group_id), token, now, out
             )
         except KafkaError as error:
@@ -143,9 +143,12 @@ class ShareGroups:
         names = set(group.counts.topics)
         if request.subscribed_topic_names is not None:
             names.update(request.subscribed_topic_names)
-        retry_s = self._config.initialize_retry_interval_ms / 1000
-        partitions.initialize(group, names, retry_s, now, out)
+        partitions.initialize(group, names, epoch, self._retry_s, now, out)
         return out.result()
+
+    @property
+    def _retry_s(self) -> float:
+        return self._config.initialize_retry_interval_ms / 1000
 
     def _why_not(self, group_id: str) -> str:
         is_there = group_id in self.groups or self._is_taken(group_id)
@@ -174,6 +177,14 @@ class ShareGroups:
             told = ErrorCode.NONE if effect.is_whole else dict.fromkeys(effect.places, ErrorCode.NONE)
             return answer(effect.token, told)
         partitions.deleted(group, effect, codes, out)
+
+        def go_on(then: Decision, at: Now) -> None:
+            if self.groups.get(effect.group_id) is group and not group.is_empty:
+                partitions.initialize(group, group.counts.topics, group.epoch, self._retry_s, at, then)
+
+        if not group.is_empty and not effect.is_left_over:
+            # Members that have come meanwhile need not wait for their next heartbeat.
+            out.when_committed(go_on)
         return out.result()
 
     def alter_offsets(self, group_id: str, starts: Mapping[Place, int], token: Any, now: Now) -> Result:

@@ -7,11 +7,17 @@ Each is a record, an effect when that is committed, and a record when the answer
 
 So a coordinator that dies between the two does it again: it is asked anew with the next heartbeat (initializing), or by
 whoever wanted it (deleting). An effect about which nothing comes back is forgotten after
-`initialize_retry_interval_ms`.
+`initialize_retry_interval_ms`. Effects about one partition reach the share coordinators in their order.
+
+A group may get members, or offsets, and lose the members again, while it is being removed: then what they left is
+forgotten as well before it is gone. What an earlier group of the name has left all the same, as its coordinator died
+meanwhile, has a later epoch than the present group: FENCED_STATE_EPOCH. It is deleted, by whom a record committed now
+shows to be the coordinator still, and initialized again.
 
 Differences from Apache Kafka: partitions of which the share coordinator has taken note are initialized though it failed
 with others. Those with which it failed, or may not have, stay initializing: what it has of them is forgotten with the
-group, and does not fence the next one of that name. One that was to begin elsewhere, and could not, is as it was.
+group, and does not fence the next one of that name; there, what a member leaves that comes while a group is removed
+fences the next one until its epoch is as high. One that was to begin elsewhere, and could not, is as it was.
 Sources: KIP-932, `GroupMetadataManager`, `GroupCoordinatorService` of Apache Kafka 4.3.
 """
 
@@ -57,18 +63,22 @@ class InitializeState(NamedTuple):
 
 class DeleteState(NamedTuple):
     """Effect: have the share coordinators forget partitions (DeleteShareGroupState), and call `ShareGroups.deleted`
-    once. `is_whole`: the group is to be removed with them.
+    once. `is_whole`: the group is to be removed with them. `is_left_over`: they are what an earlier group of the name
+    has left; this one has them initializing.
     """
 
     group_id: str
     places: frozenset[Place]
     is_whole: bool
     token: Any
+    is_left_over: bool = False
 
 
-def initialize(group: ShareGroup, names: Iterable[str], retry_s: float, now: Now, out: Decision) -> bool:
+def initialize(
+    group: ShareGroup, names: Iterable[str], state_epoch: int, retry_s: float, now: Now, out: Decision
+) -> bool:
     """Have all partitions of topics `names` initialized that are not, nor are about to be. Returns whether there are
-    any. Follows the records of a heartbeat.
+    any. Follows the records of a heartbeat. state_epoch: the group's, with these records.
     """
     present, missing = group.partitions, {}
     for name in sorted(names):
@@ -94,7 +104,7 @@ def initialize(group: ShareGroup, names: Iterable[str], retry_s: float, now: Now
         present.initialized,
         {topic: name for topic, name in present.deleting.items() if topic not in missing},
     )
-    _ask(group, following, InitializeState(group.group_id, 0, dict.fromkeys(places, NOT_KNOWN)), now, out)
+    _ask(group, following, InitializeState(group.group_id, state_epoch, dict.fromkeys(places, NOT_KNOWN)), now, out)
     return True
 
 
@@ -115,7 +125,7 @@ def begin_at(group: ShareGroup, starts: Mapping[Place, int], token: Any, now: No
         {topic: name for topic, name in present.deleting.items() if topic not in moved},
     )
     were = frozenset(starts).intersection(_places(present.initialized))
-    _ask(group, following, InitializeState(group.group_id, 0, dict(starts), were, token), now, out)
+    _ask(group, following, InitializeState(group.group_id, group.epoch, dict(starts), were, token), now, out)
 
 
 def _ask(group: ShareGroup, following: InitializedPartitions, effect: InitializeState, now: Now, out: Decision) -> None:
@@ -127,9 +137,7 @@ def _ask(group: ShareGroup, following: InitializedPartitions, effect: Initialize
     is_answered = False
 
     def ask(then: Decision, _: Now) -> None:
-        # The group's epoch has risen, perhaps, with what was committed.
-        token = None if is_answered else effect.token
-        then.effects.append(effect._replace(state_epoch=group.epoch, token=token))
+        then.effects.append(effect._replace(token=None if is_answered else effect.token))
 
     def undo(instead: Decision, code: ErrorCode, appended: bool, _: Now) -> None:
         nonlocal is_answered
@@ -152,6 +160,9 @@ def initialized(group: ShareGroup, effect: InitializeState, codes: Codes, out: D
     waiting = _places(present.initializing).intersection(effect.starts)
     done = {place for place in waiting if codes.get(place) == ErrorCode.NONE}
     kept = {place for place in waiting - done if place in effect.were_initialized}
+    fenced: set[Place] = set()
+    if effect.state_epoch == group.epoch:
+        fenced = {place for place in waiting - kept if codes.get(place) == ErrorCode.FENCED_STATE_EPOCH}
     moved = {
         topic: NamedPartitions(present.initializing[topic].topic_name, frozenset(numbers))
         for topic, numbers in _by_topic(done | kept).items()
@@ -168,7 +179,10 @@ def initialized(group: ShareGroup, effect: InitializeState, codes: Codes, out: D
         )  # fmt: skip
     for place in waiting:
         group.asked_at.pop(place, None)
-    if following != present:
+    if fenced:
+        left_over = DeleteState(group.group_id, frozenset(fenced), False, None, is_left_over=True)
+        out.when_committed(lambda then, _: then.effects.append(left_over))
+    if following != present or fenced:
         out.records.append(share_record(StatePartitions(group.group_id, following)))
     if effect.token is not None:
         told = {place: codes.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) for place in effect.starts}
@@ -205,7 +219,7 @@ def forget(group: ShareGroup, topics: Collection[TopicId], is_whole: bool, token
 
     def undo(instead: Decision, code: ErrorCode, appended: bool, _: Now) -> None:
         nonlocal is_answered
-        if not is_answered:
+        if token is not None and not is_answered:
             instead.reply(token, _told(effect, dict.fromkeys(effect.places, write_error(code))))
         is_answered = True
 
@@ -220,12 +234,18 @@ def deleted(group: ShareGroup, effect: DeleteState, codes: Codes, out: Decision)
     codes = {place: codes.get(place, ErrorCode.COORDINATOR_NOT_AVAILABLE) for place in effect.places}
     failed = {topic for (topic, _), code in codes.items() if code != ErrorCode.NONE}
     present, told = group.partitions, _told(effect, codes)
-    if effect.is_whole and not failed:
-        if group.is_empty:
-            out.records.extend(map(share_record, group.tombstones()))
-        else:
-            told = ErrorCode.NON_EMPTY_GROUP
+    if effect.is_left_over:
+        return
+    is_to_go = effect.is_whole and not failed
+    if is_to_go and group.is_empty:
+        if present.initializing or present.initialized:
+            # Of a member that came and went meanwhile.
+            forget(group, {topic for each in present for topic in each}, True, effect.token, out)
+            return
+        out.records.extend(map(share_record, group.tombstones()))
     else:
+        if is_to_go:
+            told = ErrorCode.NON_EMPTY_GROUP
         gone = {topic for topic, _ in effect.places} - failed
         following = present._replace(
             deleting={topic: name for topic, name in present.deleting.items() if topic not in gone}

@@ -57,6 +57,8 @@ class ShareGroupKit:
         self.store_waits = False
         self.store_error = ErrorCode.NONE
         self.asked: list[InitializeState | DeleteState] = []
+        self.late: list[InitializeState] = []
+        """What coordinators that are gone asked: it may still reach the share coordinators."""
         self._load()
 
     def _load(self) -> None:
@@ -104,6 +106,17 @@ class ShareGroupKit:
     def store_now(self, *, is_lost: bool = False) -> None:
         """The oldest request reaches the share coordinators. is_lost: its answer does not come back."""
         effect = self.asked.pop(0)
+        codes = self._stored(effect)
+        if isinstance(effect, InitializeState):
+            self.run(self.groups.initialized(effect, {} if is_lost else codes, self.now))
+        else:
+            self.run(self.groups.deleted(effect, {} if is_lost else codes, self.now))
+
+    def store_late(self) -> None:
+        """The oldest request of a coordinator that is gone reaches the share coordinators."""
+        self._stored(self.late.pop(0))
+
+    def _stored(self, effect: InitializeState | DeleteState) -> dict[tuple[bytes, int], ErrorCode]:
         codes = {}
         for topic, number in effect.starts if isinstance(effect, InitializeState) else effect.places:
             code = codes[topic, number] = self.store_error
@@ -112,14 +125,11 @@ class ShareGroupKit:
                 self.store.pop(key, None)
             elif code == ErrorCode.NONE:
                 assert isinstance(effect, InitializeState)
-                if effect.state_epoch < self.store.get(key, (0, 0))[0]:
+                if key in self.store and effect.state_epoch < self.store[key][0]:
                     codes[topic, number] = ErrorCode.FENCED_STATE_EPOCH
                 else:
                     self.store[key] = (effect.state_epoch, effect.starts[topic, number])
-        if isinstance(effect, InitializeState):
-            self.run(self.groups.initialized(effect, {} if is_lost else codes, self.now))
-        else:
-            self.run(self.groups.deleted(effect, {} if is_lost else codes, self.now))
+        return codes
 
     def commit(self) -> None:
         """The high watermark reaches the end of the log."""
@@ -147,6 +157,7 @@ class ShareGroupKit:
         for effect in self.asked:
             if effect.token is not None:
                 self._deliver([(effect.token, ErrorCode.NOT_COORDINATOR)])
+        self.late.extend(effect for effect in self.asked if isinstance(effect, InitializeState))
         self.asked.clear()
         if lose_uncommitted:
             del self.log[self.committed_to :]

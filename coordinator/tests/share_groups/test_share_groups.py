@@ -411,6 +411,117 @@ def test_removing_a_group_that_is_joined_meanwhile() -> None:
     assert kit.store
 
 
+def test_removing_a_group_that_is_joined_and_left_meanwhile() -> None:
+    """The share coordinator hears of the member behind the removal: that must not fence the next group of the name."""
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    for name in "abc":
+        kit.beat(name, 0, "t")
+    for name in "abc":
+        kit.beat(name, -1)
+    kit.store_waits = True
+    token = ask(kit, "remove")
+    kit.beat("b", 0, "t")
+    kit.beat("b", -1)
+    kit.store_now()
+    assert token in kit.open, "what b has left is forgotten, too"
+    kit.store_waits = False
+    kit.store_now()
+    assert kit.answers[token] == E.NONE
+    assert (kit.groups.groups, kit.store) == ({}, {})
+    kit.beat("a", 0, "t")
+    assert kit.settle("a") == {"a": {"t": [0]}}
+
+
+def test_removing_a_group_whose_offsets_are_altered_meanwhile() -> None:
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    kit.beat("a", 0, "t")
+    kit.beat("a", -1)
+    kit.store_waits = True
+    removal, altering = ask(kit, "remove"), ask(kit, "alter", {(T, 0): 7})
+    kit.store_now()
+    kit.store_waits = False
+    kit.store_now()
+    assert kit.answers[altering] == {(T, 0): E.NONE}
+    assert kit.answers[removal] == E.NONE
+    assert (kit.groups.groups, kit.store) == ({}, {})
+
+
+def test_a_removal_that_is_not_written_or_committed_in_time_the_second_time() -> None:
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    kit.beat("a", 0, "t")
+    kit.beat("a", -1)
+    for way in ("not written", "not committed"):
+        kit.store_waits = True
+        token = ask(kit, "remove")
+        kit.beat("b", 0, "t")
+        kit.beat("b", -1)
+        kit.refuse = E.NOT_ENOUGH_REPLICAS if way == "not written" else None
+        kit.commit_lag = way == "not committed"
+        kit.store_now()
+        kit.time_out_commits()
+        assert kit.answers[token] == E.COORDINATOR_NOT_AVAILABLE
+        kit.refuse, kit.commit_lag, kit.store_waits = None, False, False
+        kit.commit()
+        while kit.asked:
+            kit.store_now()
+    assert (kit.groups.groups, kit.store) == ({}, {}), "the second time it happens all the same"
+
+
+def test_what_an_earlier_group_of_the_name_has_left() -> None:
+    """Its coordinator died, and what that had asked reaches the share coordinator when the group is gone."""
+    kit = ShareGroupKit(AT_ONCE, t=2, u=1)
+    for name in "abc":
+        kit.beat(name, 0, "u")
+    kit.store_waits = True
+    kit.beat("d", 0, "t")
+    kit.restart()
+    kit.store_waits = False
+    for name in "abcd":
+        kit.beat(name, -1)
+    assert ask(kit, "remove") == E.NONE
+    kit.store_late()
+    assert kit.store == {("g", T, 0): (5, -1), ("g", T, 1): (5, -1)}
+    assert kit.beat("a", 0, "t").member_epoch == 2
+    assert kit.settle("a") == {"a": {"t": [0, 1]}}
+    assert kit.store == {("g", T, 0): (2, -1), ("g", T, 1): (2, -1)}
+
+
+def test_whoever_is_not_the_coordinator_any_more_deletes_nothing() -> None:
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    kit.store["g", T, 0] = (9, -1)
+    kit.store_waits = True
+    kit.beat("a", 0, "t")
+    kit.commit_lag = True
+    kit.store_now()
+    assert not kit.asked
+    kit.restart(lose_uncommitted=True)
+    kit.store_waits = kit.commit_lag = False
+    assert kit.store == {("g", T, 0): (9, -1)}
+    assert kit.settle("a") == {"a": {"t": [0]}}
+
+
+def test_what_is_initialized_again_in_a_later_epoch_is_no_left_over() -> None:
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    kit.store["g", T, 0] = (3, -1)
+    kit.store_waits = True
+    kit.beat("a", 0, "t")
+    kit.beat("b", 0, "t")
+    kit.store_now()
+    assert not kit.asked, "in the present epoch it may succeed"
+    kit.store_waits = False
+    assert kit.settle("a", "b")["a"] == {"t": [0]}
+    assert kit.store["g", T, 0][0] >= 3
+
+
+def test_altering_over_what_is_left() -> None:
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    kit.store["g", T, 0] = (9, -1)
+    assert ask(kit, "alter", {(T, 0): 7}) == {(T, 0): E.FENCED_STATE_EPOCH}
+    assert kit.store == {}
+    assert ask(kit, "alter", {(T, 0): 7}) == {(T, 0): E.NONE}
+    assert kit.store == {("g", T, 0): (1, 7)}
+
+
 def test_removing_a_group_of_nothing() -> None:
     kit = ShareGroupKit(AT_ONCE)
     kit.beat("a", 0, "t")

@@ -1,5 +1,6 @@
 """Random members and administrators of share groups, over a log that refuses, lags, loses what was not committed, share
-coordinators that refuse, are slow and lose answers, topics that come, grow and go; the seed is the bug report.
+coordinators that refuse, are slow, lose answers and hear late of those that are gone, topics that come, grow and go;
+the seed is the bug report.
 
 After each step:
 
@@ -60,6 +61,8 @@ class Run:
                 kit.store_now()
         elif dice < 0.86 and kit.asked:
             kit.store_now(is_lost=rng.random() < 0.3)
+        elif dice < 0.86 and kit.late:
+            kit.store_late()
         elif dice < 0.9:
             kit.refuse = rng.choice(LOG_ERRORS) if rng.random() < 0.5 else None
         elif dice < 0.94:
@@ -171,6 +174,8 @@ class Run:
         kit.commit()
         while kit.asked:
             kit.store_now()
+        while kit.late:
+            kit.store_late()
         if "t" not in kit.topics.by_name:
             kit.set_topics(t=3)
         for name in ("a", "b"):

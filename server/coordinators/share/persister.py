@@ -8,12 +8,15 @@ While there is no coordinator, or it is loading or away, it is asked again, with
 the coordinator has handled a request without an answer is unknown; all may be repeated. A broker that lost its power
 neither answers nor closes the connection: when the image shows another leader of a partition that a request is about,
 or another epoch, the request is cancelled, and asked again.
+
+What begins and ends the life of a share partition, `Initialize` and `Delete`, is asked one after another: else a group
+that is joined while it is removed would lose what it has just been given, or leave something behind.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -25,7 +28,7 @@ from barnabas.coordinator.share import ShareKey, coordinator_key
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.replication import PartitionImage
 from barnabas.server.coordinators.ground import CoordinatorGround
-from barnabas.server.coordinators.share.state_wire import Asked, Told, Wire, wire_of
+from barnabas.server.coordinators.share.state_wire import Asked, Delete, Initialize, Told, Wire, wire_of
 from barnabas.server.coordinators.share_states import ShareStateCoordinator
 from barnabas.server.network.peers import Connect, PeerConnection, PeerError
 from barnabas.server.runtime.containment import contain
@@ -61,6 +64,11 @@ class _Ask:
         self.until = until
         self.pause_s = FIRST_PAUSE_S
 
+    @property
+    def is_in_line(self) -> bool:
+        """Whether it waits for what was asked before about the partition."""
+        return isinstance(self.asked, Initialize | Delete)
+
 
 class SharePersister:
     """See the module. `run` must be running for other brokers to be asked. states: the coordinator on this broker.
@@ -76,6 +84,7 @@ class SharePersister:
         self._peers: dict[int, PeerConnection] = {}
         self._to_send: dict[int, list[_Ask]] = {}
         self._failures: Counter[int] = Counter()
+        self._in_line: dict[ShareKey, deque[_Ask]] = {}
         self._answers: list[tuple[_Ask, Any]] = []
         self._is_due = False
 
@@ -99,7 +108,13 @@ class SharePersister:
         `barnabas.coordinator.share` as the operation has it; never before this returns, and outside of any other
         operation: at the end of a write, as what `barnabas.server.partitions.registry` calls after one.
         """
-        self._try(_Ask(key, asked, done, self._ground.now() + GIVE_UP_S))
+        ask = _Ask(key, asked, done, self._ground.now() + GIVE_UP_S)
+        if ask.is_in_line:
+            if (line := self._in_line.get(key)) is not None:
+                line.append(ask)
+                return
+            self._in_line[key] = deque()
+        self._try(ask)
         self._wake()  # what a coordinator here has staged is written soon, whoever has called
 
     def ask_all(self, asked: Mapping[ShareKey, Asked], done: Callable[[dict[ShareKey, Any]], None]) -> None:
@@ -167,6 +182,16 @@ class SharePersister:
                 ask.done(told)
             except Exception as error:
                 contain(log, f"what follows from {ask.wire.key.name} of {ask.key}", error, ask.done)
+            if ask.is_in_line:
+                self._ask_next(ask.key)
+
+    def _ask_next(self, key: ShareKey) -> None:
+        line = self._in_line[key]
+        if line:
+            self._try(line.popleft())
+            self._wake()
+        else:
+            del self._in_line[key]
 
     # -- other brokers ----------------------------------------------------------------------------
 

@@ -82,6 +82,31 @@ async def test_what_comes_at_once_is_one_request(tmp_path: Path) -> None:
         assert [answers[0].state_epoch for answers in (first, second)] == [1, 1]
 
 
+@pytest.mark.parametrize("leader", [0, 1], ids=["here", "on another broker"])
+async def test_the_life_of_a_partition_is_told_in_order(leader: int, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Whatever goes into one request, or must be asked again."""
+    async with persister_rig(tmp_path) as r:
+        r.topic(leader)
+        assert await r.told(Initialize(7, 0)) == OK
+        answers = Answers()
+        for key, asked in ((r.key(partition=1), Initialize(1, 0)), (r.key(), Delete()), (r.key(), Initialize(2, 0))):
+            r.persister.ask(key, asked, answers)
+        await settle()
+        assert answers == [OK] * 3
+        assert (await r.told(Summarize())).state_epoch == 2
+        r.lead_elsewhere(5)  # which there is not
+        answers = Answers()
+        r.persister.ask(r.key(), Delete(), answers)
+        await trio.sleep(0.05)
+        r.lead_elsewhere(leader, 2)
+        r.persister.ask(r.key(), Initialize(1, 0), answers)
+        assert not answers
+        await trio.sleep(1)
+        assert answers == [OK] * 2
+        assert (await r.told(Summarize())).state_epoch == 1
+        assert not r.persister._in_line
+
+
 async def test_a_coordinator_that_is_away(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
