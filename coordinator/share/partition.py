@@ -17,7 +17,8 @@ is delivered again.
 
 Differences from Apache Kafka: writes follow each other and share what came up meanwhile, there they overtake each
 other; locks that expire together do so at once, there per offset; acquired records below a log start that has moved are
-forgotten at once, there with their locks. Sources: KIP-932, `SharePartition` of Apache Kafka 4.3.
+forgotten at once, there with their locks; one that the store has forgotten is loaded again, there it goes on refusing
+what members say of it. Sources: KIP-932, `SharePartition` of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -127,16 +128,17 @@ class SharePartition:
         self.state = PartitionState.ACTIVE
         return Result(effects=(Acquirable(),))
 
-    def end(self, error: ErrorCode) -> Result:
-        """It is not served here any more; `error` answers whoever waits or comes. Writes that are under way may still
-        arrive: the store tells them from the next leader's by the leader epoch.
+    def end(self, error: ErrorCode, unstored: ErrorCode | None = None) -> Result:
+        """It is not served here any more; `error` answers whoever waits or comes, `unstored`, if given, what is
+        not stored. Writes that are under way may still arrive: the store tells them from the next leader's by the
+        leader epoch.
         """
         if self.state is PartitionState.ENDED:
             return NOTHING
         self.state, self.error = PartitionState.ENDED, error
         out = Decision()
         for change in self._writes.give_up():
-            _answer(change, error, out)
+            _answer(change, unstored or error, out)
         self._window = Window(self._window.start_offset)
         out.effects.append(Acquirable())
         return out.result()
@@ -254,6 +256,9 @@ class SharePartition:
         error = persister_error(code)
         if error in _ENDING:
             return self.end(error)
+        if code == ErrorCode.INVALID_REQUEST:
+            # The store has forgotten it, with the group or its offsets: no later write would be better received.
+            return self.end(ErrorCode.COORDINATOR_NOT_AVAILABLE, unstored=error)
         out = Decision()
         late: list[Piece] = []
         for change in self._writes.finished():

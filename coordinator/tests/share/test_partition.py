@@ -349,7 +349,6 @@ def test_a_lock_that_expires_while_it_is_stored() -> None:
         (E.FENCED_LEADER_EPOCH, E.NOT_LEADER_OR_FOLLOWER, True),
         (E.FENCED_STATE_EPOCH, E.NOT_LEADER_OR_FOLLOWER, True),
         (E.REQUEST_TIMED_OUT, E.UNKNOWN_SERVER_ERROR, False),
-        (E.INVALID_REQUEST, E.UNKNOWN_SERVER_ERROR, False),
     ],
 )
 def test_errors_of_the_store(stored: ErrorCode, told: ErrorCode, is_end: bool) -> None:
@@ -367,6 +366,20 @@ def test_errors_of_the_store(stored: ErrorCode, told: ErrorCode, is_end: bool) -
         assert k.said("a", (2, 2, ACCEPT)) == told
         assert k.acquire() == []
         assert k.partition.deadline() is None
+
+
+def test_a_store_that_has_forgotten_it() -> None:
+    """The group was deleted, or its offsets: what members say is refused as in Apache Kafka, and it is loaded again."""
+    k = kit(4)
+    k.acquire()
+    k.store_waits = True
+    said = [k.acknowledge("a", (0, 0, ACCEPT)), k.acknowledge("a", (1, 1, ACCEPT))]
+    k.refuse = E.INVALID_REQUEST
+    k.store_now()
+    assert [k.answers[token] for token in said] == [E.UNKNOWN_SERVER_ERROR] * 2
+    assert (k.partition.state, k.partition.error) == (PartitionState.ENDED, E.COORDINATOR_NOT_AVAILABLE)
+    assert k.said("a", (2, 2, ACCEPT)) == E.COORDINATOR_NOT_AVAILABLE
+    assert k.partition.deadline() is None
 
 
 # -- locks ----------------------------------------------------------------------------------------
