@@ -84,7 +84,7 @@ class ShareSession:
         over is told once. One that had records comes last next time.
         """
         if place not in self._partitions:
-            return is_asked or has_error
+            return is_asked or has_records or has_error
         told = is_asked or has_records or has_error or place in self._is_new or place in self._has_error
         if has_error:
             self._has_error.add(place)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import trio
@@ -44,6 +45,7 @@ from barnabas.kproto.records import magic_of, read_header
 from barnabas.logdir import FileSlice, LongBatch
 from barnabas.server.cluster.log_ends import LogEnds
 from barnabas.server.config import share_groups
+from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.config.share_groups import Reading
 from barnabas.server.coordinators.ground import CoordinatorGround
 from barnabas.server.coordinators.share.log_reading import read_for_share
@@ -57,6 +59,7 @@ log = logging.getLogger("barnabas.groups")
 
 ENDS_S: Final = 3.0
 """How long the leaders of partitions may take to say where they end."""
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _ABORTED_AT_ONCE: Final = 100
 """How often a request reads on when all that it found was aborted."""
 
@@ -64,8 +67,8 @@ _ABORTED_AT_ONCE: Final = 100
 class Waiting(Protocol):
     """Waits for records of share partitions."""
 
-    def wake(self) -> None:
-        """There may be some."""
+    def wake(self, led: LedShare) -> None:
+        """There may be some of this one, or an error."""
 
     def answer_now(self) -> None:
         """The broker stops."""
@@ -76,6 +79,17 @@ class Got(NamedTuple):
 
     records: FileSlice
     acquired: Sequence[Acquired]
+
+
+class _InForce(NamedTuple):
+    """What a group's settings come to, as long as those of broker and group are the same objects: it is asked for
+    several times with each share partition of a request.
+    """
+
+    config: BrokerConfig
+    stored: Mapping[str, str]
+    settings: ShareSettings
+    reading: Reading
 
 
 class LedShare:
@@ -206,7 +220,7 @@ class LedShare:
         for each in list(self.waiting):
             if each in self.waiting:
                 try:
-                    each.wake()
+                    each.wake(self)
                 except Exception as error:
                     contain(log, f"waking who waits for {self!r}", error, each)
 
@@ -251,6 +265,7 @@ class SharePartitions:
         self._ends = ends
         self._led: dict[ShareKey, LedShare] = {}
         self.sessions = ShareSessions()
+        self._known: dict[str, _InForce] = {}
 
     def __len__(self) -> int:
         return len(self._led)
@@ -278,13 +293,21 @@ class SharePartitions:
 
     def settings(self, group_id: str) -> ShareSettings:
         """Of a group, in force now."""
-        stored = self.ground.current_image().group_configs.get(group_id, {})
-        return share_groups.record_settings(self.ground.current_config(), stored)
+        return self._in_force(group_id).settings
 
     def reading(self, group_id: str) -> Reading:
         """How a group reads."""
-        stored = self.ground.current_image().group_configs.get(group_id, {})
-        return share_groups.reading(self.ground.current_config(), stored)
+        return self._in_force(group_id).reading
+
+    def _in_force(self, group_id: str) -> _InForce:
+        config, stored = self.ground.current_config(), self.ground.current_image().group_configs.get(group_id, _NOTHING)
+        known = self._known.get(group_id)
+        if known is None or known.config is not config or known.stored is not stored:
+            settings, reading = share_groups.record_settings(config, stored), share_groups.reading(config, stored)
+            known = _InForce(config, stored, settings, reading)
+            if self.sessions.has_group(group_id):
+                self._known[group_id] = known
+        return known
 
     # -- which there are --------------------------------------------------------------------------
 
@@ -339,6 +362,7 @@ class SharePartitions:
 
     def forget_group(self, group_id: str) -> None:
         """The last session of a group is over here: what it has is loaded again for the next one."""
+        self._known.pop(group_id, None)
         for led in list(self._led.values()):
             if led.key.group_id == group_id:
                 led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -346,6 +370,7 @@ class SharePartitions:
     def forget_all(self) -> None:
         """Share groups are not served any more: no session is left, and their partitions leave memory."""
         self.sessions.clear()
+        self._known.clear()
         for led in list(self._led.values()):
             led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

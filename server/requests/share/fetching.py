@@ -1,10 +1,14 @@
 """Share fetches: acknowledgements first, then records for the member out of its session's partitions, or waiting for
 them.
 
-A fetch that finds too little waits with the share partitions (`LedShare.waiting`) plus a timer. Nothing is acquired for
-an answer that is not sent: whoever waits gives up as soon as the connection is closed, and with the connection the
-session gives back what the member has. A session may also end while one of its requests waits: that acquires nothing
-any more, and makes no share partition.
+A fetch that finds too little waits with the share partitions (`LedShare.waiting`) plus a timer, and looks again into
+those that wake it. Nothing is acquired for an answer that is not sent: whoever waits gives up as soon as the connection
+is closed, and with the connection the session gives back what the member has. A session may also end while one of its
+requests waits: that acquires nothing any more, and makes no share partition.
+
+A session may have very many partitions: they are looked into in turns with all other work, in an order that begins
+elsewhere with each request, and until there are as many records as the member wants. What the first of them have got is
+the member's from then on, whatever the session has forgotten meanwhile.
 
 Not as in Apache Kafka: there an error while a share partition is loaded is answered at once, and clients ask again at
 once; here COORDINATOR_NOT_AVAILABLE waits for what else there is, until the time is over.
@@ -12,7 +16,7 @@ once; here COORDINATOR_NOT_AVAILABLE waits for what else there is, until the tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas.coordinator.share import Acquired, AcquireMode, ShareKey, ShareSession, Wanted
@@ -31,6 +35,9 @@ from barnabas.server.runtime.turns import Steps
 
 PartitionData = ShareFetchResponse.PartitionData
 _NO_HURRY: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_LOOK_UNITS: Final = 3
+_GOT_UNITS: Final = 30
+"""The cost of a partition that has nothing for the member, and of one that has (`barnabas.server.runtime.turns`)."""
 
 
 class ShareFetch:
@@ -45,6 +52,9 @@ class ShareFetch:
         "_failed",
         "_got",
         "_is_fetching",
+        "_is_last",
+        "_is_trying",
+        "_is_urgent",
         "_led",
         "_max_bytes",
         "_min_bytes",
@@ -53,6 +63,7 @@ class ShareFetch:
         "_session",
         "_svc",
         "_timer",
+        "_woken",
     )
 
     def __init__(
@@ -84,6 +95,10 @@ class ShareFetch:
         self._failed: dict[Place, ErrorCode] = {}
         self._got: dict[Place, Got] = {}
         self._timer: Timer | None = None
+        self._is_trying = True
+        self._is_urgent = False
+        self._is_last = False
+        self._woken: dict[Place, None] = {}
 
     def start(self) -> None:
         run_late(self._svc, self._ctx, self._begin())
@@ -96,41 +111,61 @@ class ShareFetch:
                 if refusal:
                     self._failed.update(((topic.topic_id, each.partition_index), refusal) for each in topic.partitions)
             return (yield from self._answer())
+        self._ctx.on_close(self._unlink)
         for place in self._session.in_turn():
             yield 1
             if self._session.is_over:
                 break
             refusal = self._rights.refusal(place[0])
             if refusal:
-                self._failed[place] = refusal
+                self._fail(place, refusal)
                 continue
             try:
-                self._led[place] = self._svc.share_partitions.of(ShareKey(self._session.group_id, *place))
+                led = self._led[place] = self._svc.share_partitions.of(ShareKey(self._session.group_id, *place))
             except KafkaError as error:
-                self._failed[place] = error.code
-        if self._try() or not self._session or self._svc.now() >= self._deadline:
-            return (yield from self._answer())
-        for led in self._led.values():
-            led.waiting[self] = None
-        self._timer = self._svc.timers.at(self._deadline, self.answer_now)
-        self._ctx.on_close(self._unlink)
-        return PENDING
+                self._fail(place, error.code)
+            else:
+                led.waiting[self] = None  # what comes while others are looked into is not missed
+        return (yield from self._go_on(list(self._led)))
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    def wake(self) -> None:
+    def _go_on(self, places: Collection[Place]) -> Steps[Any]:
+        """Look into these partitions, and those that have something new meanwhile. The answer, if there is something to
+        be told or the time is over.
+        """
+        while True:
+            is_last = self._is_last or self._svc.now() >= self._deadline
+            if is_last or self._min_bytes > 1:
+                places = list(self._led)
+            if is_last:
+                self._min_bytes = 0
+            self._woken.clear()
+            if (yield from self._try(places)) or is_last or not self._session:
+                self._unlink()
+                return (yield from self._answer())
+            if not self._woken and not self._is_last:
+                break
+            places = list(self._woken)
+        self._is_trying = False
+        if self._timer is None:
+            self._timer = self._svc.timers.at(self._deadline, self.answer_now)
+        return PENDING
+
+    def wake(self, led: LedShare) -> None:
         """Part of `Waiting`."""
-        if self._try():
-            self._unlink()
-            run_late(self._svc, self._ctx, self._answer())
+        self._woken[led.key.topic_id, led.key.partition] = None
+        if not self._is_trying:
+            self._is_trying = True
+            run_late(self._svc, self._ctx, self._go_on(list(self._woken)))
 
     def answer_now(self) -> None:
         """Part of `Waiting`: the time is over, or the broker stops."""
-        self._min_bytes = 0
-        self._try()
-        self._unlink()
-        run_late(self._svc, self._ctx, self._answer())
-        self._svc.partitions.write_staged()
+        self._is_last = True
+        if not self._is_trying:
+            self._is_trying = True
+            run_late(self._svc, self._ctx, self._go_on(()))
+            self._svc.partitions.write_staged()
 
     def _unlink(self) -> None:
         for led in self._led.values():
@@ -145,25 +180,33 @@ class ShareFetch:
 
     # -- acquiring --------------------------------------------------------------------------------
 
-    def _try(self) -> bool:
-        """Acquire what there is, if it is enough. Returns whether there is something to be told now."""
-        if self._session.is_over:
-            return True
-        for place, led in list(self._led.items()):
+    def _try(self, places: Iterable[Place]) -> Steps[bool]:
+        """Acquire what these have, if it is enough. Returns whether there is something to be told now."""
+        acquirable: dict[Place, LedShare] = {}
+        for place in places:
+            yield 1
+            led = self._led.get(place)
+            if led is None:
+                continue
             if led.error:
                 self._fail(place, led.error)
-        acquirable = {place: led for place, led in self._led.items() if led.machine.can_acquire}
-        if acquirable and (self._min_bytes <= 1 or self._has_enough(acquirable)):
-            self._acquire(acquirable)
-        return bool(self._got) or any(code not in _NO_HURRY for code in self._failed.values())
+            elif led.machine.can_acquire:
+                acquirable[place] = led
+        if acquirable and (self._min_bytes <= 1 or (yield from self._has_enough(acquirable))):
+            yield from self._acquire(acquirable)
+        return self._session.is_over or bool(self._got) or self._is_urgent
 
     def _fail(self, place: Place, code: ErrorCode) -> None:
-        self._led.pop(place).waiting.pop(self, None)
+        led = self._led.pop(place, None)
+        if led is not None:
+            led.waiting.pop(self, None)
         self._failed[place] = code
+        self._is_urgent |= code not in _NO_HURRY
 
-    def _has_enough(self, acquirable: Mapping[Place, LedShare]) -> bool:
+    def _has_enough(self, acquirable: Mapping[Place, LedShare]) -> Steps[bool]:
         size = 0
         for place, led in acquirable.items():
+            yield _LOOK_UNITS
             try:
                 size += led.readable_bytes(self._max_bytes)
             except KafkaError as error:
@@ -172,15 +215,17 @@ class ShareFetch:
                 return True
         return False
 
-    def _acquire(self, acquirable: Mapping[Place, LedShare]) -> None:
-        """Bytes are shared out evenly; what one does not need is the next one's."""
+    def _acquire(self, acquirable: Mapping[Place, LedShare]) -> Steps[None]:
+        """Bytes are shared out evenly; what one does not need is the next one's. A session that ends meanwhile gives
+        back what it has got, and gets no more.
+        """
         req = self._req
         mode = AcquireMode(req.share_acquire_mode)
         left_bytes, left_records, left_count = self._max_bytes, req.max_records, len(acquirable)
         for place, led in acquirable.items():
             part = left_bytes // left_count
             left_count -= 1
-            if left_records <= 0 or (self._got and part <= 0):
+            if left_records <= 0 or (self._got and part <= 0) or self._session.is_over:
                 break
             if place not in self._led:
                 continue
@@ -195,13 +240,15 @@ class ShareFetch:
                 left_bytes -= got.records.length
                 left_records -= sum(last - first + 1 for first, last, _ in got.acquired)
                 led.partition.traffic.bytes_out += got.records.length
+            yield _LOOK_UNITS if got is None else _GOT_UNITS
 
     # -- the answer -------------------------------------------------------------------------------
 
     def _answer(self) -> Steps[ShareFetchResponse]:
         session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
         topics: dict[bytes, list[Any]] = {}
-        places = session.places if self._is_fetching and not session.is_over else self._failed
+        is_open = self._is_fetching and not session.is_over
+        places = (*session.places, *self._got) if is_open else self._failed
         for place in dict.fromkeys((*places, *self._asked)):
             code, got = self._failed.get(place, ErrorCode.NONE), self._got.get(place)
             told = session.must_tell(

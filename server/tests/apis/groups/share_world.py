@@ -31,6 +31,7 @@ class Context:
     client_id = "client"
     client_host = "127.0.0.1"
     fetch_bytes_max = None
+    route = SimpleNamespace(name="test", is_large=lambda response: False)
 
     def __init__(self, version: int, connection: object) -> None:
         self.api_version = version

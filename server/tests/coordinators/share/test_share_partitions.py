@@ -46,7 +46,7 @@ class Waiter:
         self.woken = self.stopped = 0
         led.waiting[self] = None
 
-    def wake(self) -> None:
+    def wake(self, led: LedShare) -> None:
         self.woken += 1
 
     def answer_now(self) -> None:
