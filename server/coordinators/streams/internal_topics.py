@@ -1,13 +1,14 @@
 """The internal topics that applications of streams groups want are made: repartition topics and changelogs.
 
 Whether a client may have them made is the caller's to ask. Each is asked for once at a time; what went wrong is kept
-for some time, so that it can be told with the next heartbeats, though they try again. As in Apache Kafka 4.3
-(`AutoTopicCreationManager`), with its limit for all topics of a request together.
+for some time, so that it can be told with the next heartbeats, and until then it is not asked for again. As in Apache
+Kafka 4.3 (`AutoTopicCreationManager`), with its limit for all topics of a request together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import nlargest
 from typing import Final, Protocol
 
 from barnabas.coordinator.group.streams import InternalTopic
@@ -15,7 +16,7 @@ from barnabas.kproto import ErrorCode
 from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
 
 _ERRORS_MAX: Final = 1_000
-"""More are not kept: applications may have many topics, and any names."""
+"""More are not kept, as applications may have many topics, and any names: those go that would go first."""
 
 Codes = Mapping[str, ErrorCode]
 Charge = Callable[[int], None]
@@ -40,46 +41,53 @@ class InternalTopics:
         self._errors: dict[str, tuple[float, ErrorCode]] = {}
 
     def want(self, topics: Iterable[InternalTopic], keep_s: float, charge: Charge) -> None:
-        """Have these made, but for those that are being made. keep_s: how long to tell what went wrong."""
+        """Have these made, but for those that are being made, or could not be lately. keep_s: how long what went wrong
+        is told, and no more asked for.
+        """
+        now = self._now()
         wanted: dict[str, TopicRequest] = {}
         beyond: dict[str, ErrorCode] = {}
         room = MAX_NEW_PARTITIONS
         for topic in topics:
-            if topic.name in self._under_way:
+            if topic.name in self._under_way or self._error(topic.name, now):
                 continue
             room -= max(topic.partitions, 0)
             if room < 0:
-                beyond[topic.name] = ErrorCode.POLICY_VIOLATION
+                if len(beyond) < _ERRORS_MAX:
+                    beyond[topic.name] = ErrorCode.POLICY_VIOLATION
                 continue
             factor = topic.replication_factor or -1
             wanted[topic.name] = TopicRequest(topic.name, topic.partitions, factor, (), topic.configs, automatic=True)
         if beyond:
-            self._keep(beyond, keep_s)
+            self._keep(beyond, now + keep_s, now)
         if not wanted:
             return
 
         def told(codes: Codes) -> None:
             self._under_way.difference_update(wanted)
-            self._keep(codes, keep_s)
+            at = self._now()
+            self._keep(codes, at + keep_s, at)
 
         if self._maker.ensure_topics_soon(list(wanted.values()), told, charge):
             self._under_way.update(wanted)
 
-    def _keep(self, codes: Codes, keep_s: float) -> None:
-        now = self._now()
+    def _keep(self, codes: Codes, until: float, now: float) -> None:
         self._errors = {name: error for name, error in self._errors.items() if error[0] > now}
         for name, code in codes.items():
             if code in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self._errors.pop(name, None)
-            elif len(self._errors) < _ERRORS_MAX or name in self._errors:
-                self._errors[name] = (now + keep_s, code)
+            else:
+                self._errors[name] = (until, code)
+        if len(self._errors) > _ERRORS_MAX:
+            last = nlargest(_ERRORS_MAX, self._errors.items(), key=lambda entry: entry[1][0])
+            self._errors = dict(last)
 
     def errors(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """What went wrong lately with these."""
         now = self._now()
-        found = {}
-        for name in names:
-            until, code = self._errors.get(name, (now, ErrorCode.NONE))
-            if until > now:
-                found[name] = code
-        return found
+        found = {name: self._error(name, now) for name in names}
+        return {name: code for name, code in found.items() if code}
+
+    def _error(self, name: str, now: float) -> ErrorCode:
+        until, code = self._errors.get(name, (now, ErrorCode.NONE))
+        return code if until > now else ErrorCode.NONE

@@ -19,6 +19,7 @@ from barnabas.server.tests.apis.data_world import NOW
 from barnabas.server.tests.apis.groups.share_world import Asked, ShareWorld, found, share_world
 from barnabas.server.tests.coordinators.share.persister_kit import settle
 
+
 class TurnsByHand:
     """A turn comes when the test says so."""
 
@@ -51,9 +52,7 @@ class TurnsByHand:
 
 
 @asynccontextmanager
-async def many_turns(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[ShareWorld, TurnsByHand]]:
+async def many_turns(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ShareWorld, TurnsByHand]]:
     """Each step is a turn; members a and b have sessions with all partitions of t, whose state is loaded."""
     async with share_world(directory) as w, trio.open_nursery() as nursery:
         for member in "ab":

@@ -73,10 +73,22 @@ def test_what_went_wrong_is_told_for_some_time() -> None:
     maker.now = 10.0
     assert maker.topics.errors("a") == {}
     maker.want(topic("a"))
-    maker.tell(a=E.INVALID_CONFIG)
-    maker.want(topic("a"))
     maker.tell(a=E.NONE)
     assert maker.topics.errors("a") == {}
+
+
+def test_what_went_wrong_is_not_tried_again_while_it_is_told() -> None:
+    maker = Maker()
+    maker.want(topic("a"), topic("b"), topic("c", 10_001))
+    maker.tell(a=E.INVALID_CONFIG, b=E.NONE)
+    assert maker.want(topic("a"), topic("b"), topic("c", 10_001)) == ["b"]
+    assert maker.charged == [2, 2, 2]
+    maker.tell(b=E.THROTTLING_QUOTA_EXCEEDED)
+    maker.now = 9.0
+    assert maker.want(topic("a"), topic("b")) == []
+    maker.now = 10.0
+    assert maker.want(topic("a"), topic("b")) == ["a", "b"]
+    assert maker.topics.errors("abc") == {}
 
 
 def test_too_many_partitions_are_not_asked_for() -> None:
@@ -107,6 +119,11 @@ def test_errors_are_bounded() -> None:
     maker.want(*(topic(name, 1) for name in names))
     maker.asked.pop(0)[1](dict.fromkeys(names, E.INVALID_CONFIG))
     assert len(maker.topics.errors(names)) == 1_000
+    maker.now = 1.0
+    maker.want(topic("a"))
+    maker.tell(a=E.INVALID_CONFIG)
+    assert len(maker.topics.errors([*names, "a"])) == 1_000
+    assert maker.topics.errors("a") == {"a": E.INVALID_CONFIG}, "those go that are due first"
 
 
 def test_a_broker_that_ends_asks_for_nothing() -> None:
