@@ -13,7 +13,8 @@ the epoch before it as the previous one, also where the epoch stays: after two s
 member that waits for others therefore changes once more at its next heartbeat, and then no more until something is
 free.
 
-Numbers are those of `StreamsGroupCurrentMemberAssignmentValue`. Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.
+Numbers are those of `StreamsGroupCurrentMemberAssignmentValue`. Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3,
+where an epoch rises beyond the last one to the least, with which the member can do nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas.coordinator.group.epochs.records import LAST_EPOCH
 from barnabas.coordinator.group.streams.owners import TaskOwners
 from barnabas.coordinator.group.streams.tasks import HeldTasks, Task, TaskEpochs, Tasks, TaskSet
 
@@ -91,7 +93,7 @@ def reconcile(
         case MemberState.UNREVOKED:
             if owned is None or owned.has_any(standing.revoking):
                 return standing
-            epoch += 1
+            epoch = min(epoch + 1, LAST_EPOCH)
         case MemberState.UNKNOWN:
             if owned is None or not owned.is_empty:
                 return None

@@ -23,8 +23,9 @@ from barnabas.coordinator.group.streams.stored import (
 )
 from barnabas.coordinator.group.streams.tasks import HeldTasks, Tasks
 from barnabas.coordinator.group.streams.topology import Topology, topology_of
+from barnabas.coordinator.machine import Result
 from barnabas.coordinator.tests.streams_groups.streams_group_kit import StreamsKit, shown, subtopology, topology
-from barnabas.kproto import encode
+from barnabas.kproto import ErrorCode, encode
 from barnabas.kproto.messages import StreamsGroupDescribeResponse
 
 SEEDS = int(os.environ.get("BARNABAS_HOSTILE_SEEDS", "40"))
@@ -82,6 +83,35 @@ class Hostile:
             standing = Standing(random.choice(INT32), random.choice(INT32), state, self.held(), self.held())
             return MemberStanding(group_id, member_id, None if is_gone else standing)
         return StoredTopology(group_id, None if is_gone else self.topology())
+
+
+def test_a_member_at_the_last_epoch() -> None:
+    """It comes to its target like any other; only the group cannot change any more."""
+    last = 2**31 - 1
+    kit = StreamsKit(**{"in": 3})
+    kit.enter("a")
+    kit.rest("a")
+    kit.run(Result([
+        streams_record(StreamsEpoch("g", GroupFacts(last, *_facts(kit)))),
+        streams_record(TargetEpoch("g", last, 0)),
+        streams_record(TargetMember("g", "a", Tasks({"0": frozenset((0,))}))),
+        streams_record(MemberStanding("g", "a", Standing(
+            last, 1, MemberState.UNREVOKED, HeldTasks({"0": {0: 1, 1: 1}}), HeldTasks({"0": {2: 1}})
+        ))),
+    ]))  # fmt: skip
+    asked = kit.again("a", owned="0_0 0_1")
+    assert (asked.error_code, asked.member_epoch, shown(asked.active_tasks)) == (0, last, "0_0")
+    assert kit.known("a").standing.state is MemberState.UNREVOKED
+    assert kit.again("a", owned="0_0").member_epoch == last
+    assert kit.known("a").standing == Standing(last, last, MemberState.STABLE, HeldTasks({"0": {0: 1}}))
+    assert kit.enter("b").error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert kit.code("a", -1) == ErrorCode.NONE
+    assert not kit.streams_group().members
+
+
+def _facts(kit: StreamsKit) -> tuple[int, int, tuple[tuple[str, str], ...]]:
+    group = kit.streams_group()
+    return group.metadata_hash, group.validated_epoch, group.assignment_configs
 
 
 def groups_of(seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from barnabas.coordinator.group.epochs.records import LAST_EPOCH
 from barnabas.coordinator.group.streams.owners import TaskOwners
 from barnabas.coordinator.group.streams.reconcile import MemberState, Standing, Target, reconcile
 from barnabas.coordinator.group.streams.tasks import HeldTasks, Tasks
@@ -92,6 +93,14 @@ def test_a_target_that_changed_while_it_revoked() -> None:
     assert again == Standing(6, 5, UNREVOKED, HeldTasks(held(4, 2)), HeldTasks(held(4, 0)))
     back = step(asked, Target(9, Tasks(some(0, 1, 2))), Tasks(some(0, 2)))
     assert back == Standing(9, 5, UNRELEASED, HeldTasks(held(4, 0, 2))), "what it closed is free a step later"
+
+
+def test_the_last_epoch_does_not_rise() -> None:
+    asked = Standing(LAST_EPOCH, 4, UNREVOKED, HeldTasks(held(4, 0, 2)), HeldTasks(held(4, 1)))
+    again = step(asked, Target(LAST_EPOCH, Tasks(some(2))), Tasks(some(0, 2)))
+    assert again == Standing(LAST_EPOCH, LAST_EPOCH, UNREVOKED, HeldTasks(held(4, 2)), HeldTasks(held(4, 0)))
+    done = step(again, Target(LAST_EPOCH, Tasks(some(2))), Tasks(some(2)))
+    assert done == Standing(LAST_EPOCH, LAST_EPOCH, STABLE, HeldTasks(held(4, 2)))
 
 
 def test_an_active_task_waits_for_whoever_has_it_active() -> None:
