@@ -176,10 +176,14 @@ class GroupStore:
             self._replay_commit(records, base_offset, committed_to, producer_id)
             return
         for offset, (key, value, meaning) in enumerate(records, base_offset):
-            if meaning is not None:
+            if meaning is None:
+                self.replay(key, value, offset, committed_to, producer_id)
+            elif isinstance(meaning, OffsetRecord):
                 self._replay_offset(meaning, offset, committed_to, producer_id)
             else:
-                self.replay(key, value, offset, committed_to, producer_id)
+                streams = self.wanted_streams()
+                assert streams is not None
+                self._replay_epochs(streams.kind, meaning)
 
     def _replay_commit(self, commit: CommitRecords, base_offset: int, committed_to: int, producer_id: int) -> None:
         group_id = commit.layout.group_id

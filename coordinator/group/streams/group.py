@@ -40,7 +40,7 @@ from barnabas.coordinator.group.streams.stored import (
     StreamsRecord,
     streams_record,
 )
-from barnabas.coordinator.group.streams.tasks import Tasks, TaskSet, each_task, in_order, task_set
+from barnabas.coordinator.group.streams.tasks import Tasks, TaskSet, in_order, task_set
 from barnabas.coordinator.group.streams.topology import SentTopology, Topology, topology_of
 from barnabas.coordinator.machine import Decision, Now
 from barnabas.kproto import ErrorCode, KafkaError
@@ -401,8 +401,9 @@ def _metadata(
 
 def _check_tasks(configured: ConfiguredTopology, owned: Tasks) -> None:
     for tasks in owned:
-        for subtopology, partition in each_task(tasks):
-            if not configured.has_task(subtopology, partition):
+        for subtopology, partitions in tasks.items():
+            partition = configured.unknown_task(subtopology, partitions)
+            if partition is not None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no task {subtopology}_{partition}.")
 
 

@@ -72,6 +72,37 @@ def pop(heap: list[_Item]) -> _Item:
     return first
 
 
+def again(heap: list[_Item], load: float) -> None:
+    """`pop`, and `push` what came with this load."""
+    first, last, size = heap[0], heap[-1], len(heap) - 1
+    first.load = load
+    if not size:
+        return
+    # As in `pop`, of a heap that is one shorter; its last place is where `push` begins.
+    above_load, at, half = last.load, 0, size >> 1
+    while at < half:
+        below = 2 * at + 1
+        item = heap[below]
+        if below + 1 < size:
+            other = heap[below + 1]
+            if item.load > other.load:
+                item, below = other, below + 1
+        if above_load <= item.load:
+            break
+        heap[at] = item
+        at = below
+    heap[at] = last
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        item = heap[above]
+        if load >= item.load:
+            break
+        heap[at] = item
+        at = above
+    heap[at] = first
+
+
 def _spread(text: str) -> int:
     """A text's hash, its upper half folded into the lower."""
     value = 0

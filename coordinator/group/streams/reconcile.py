@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from barnabas.coordinator.group.epochs.records import LAST_EPOCH
 from barnabas.coordinator.group.streams.owners import TaskOwners
-from barnabas.coordinator.group.streams.tasks import HeldTasks, Task, TaskEpochs, Tasks, TaskSet
+from barnabas.coordinator.group.streams.tasks import HeldTasks, TaskEpochs, Tasks, TaskSet
 
 _Frozen = Mapping[str, frozenset[int]]
 
@@ -107,11 +107,11 @@ def _towards(
     """As far towards the target as it may. epoch: at which it stays if it has to close something."""
     has, wanted = standing.assigned, target.tasks
 
-    def is_here(task: Task) -> bool:
-        return owners.has(process_id, task)
+    def here(subtopology: str, partitions: frozenset[int]) -> set[int]:
+        return owners.of(process_id, subtopology, partitions)
 
-    def is_held(task: Task) -> bool:
-        return owners.is_active(task) or is_here(task)
+    def taken(subtopology: str, partitions: frozenset[int]) -> set[int]:
+        return owners.active(subtopology, partitions) | here(subtopology, partitions)
 
     active, active_gone = _split_epochs(has.active, wanted.active)
     standby, standby_gone = _split(has.standby, wanted.standby)
@@ -120,23 +120,28 @@ def _towards(
     revoking = HeldTasks(active_gone, standby_gone, warmup_gone)
     if not revoking.is_empty and (owned is None or owned.has_any(revoking)):
         return Standing(epoch, standing.epoch, MemberState.UNREVOKED, kept, revoking)
-    active_new, active_waits = _free(has.active, wanted.active, is_held)
-    standby_new, standby_waits = _free(has.standby, wanted.standby, is_here)
-    warmup_new, warmup_waits = _free(has.warmup, wanted.warmup, is_here)
+    active_new, active_waits = _free(has.active, wanted.active, taken)
+    standby_new, standby_waits = _free(has.standby, wanted.standby, here)
+    warmup_new, warmup_waits = _free(has.warmup, wanted.warmup, here)
     gained = {subtopology: dict.fromkeys(partitions, target.epoch) for subtopology, partitions in active_new.items()}
     assigned = kept.merged(HeldTasks(gained, standby_new, warmup_new))
     state = MemberState.UNRELEASED if active_waits or standby_waits or warmup_waits else MemberState.STABLE
     return Standing(target.epoch, standing.epoch, state, assigned)
 
 
-def _split_epochs(has: TaskEpochs, wanted: TaskSet) -> tuple[TaskEpochs, TaskEpochs]:
+def _split_epochs(has: TaskEpochs, wanted: _Frozen) -> tuple[TaskEpochs, TaskEpochs]:
     """What of `has` is wanted, and what is not."""
-    kept: dict[str, dict[int, int]] = {}
-    gone: dict[str, dict[int, int]] = {}
+    kept: dict[str, Mapping[int, int]] = {}
+    gone: dict[str, Mapping[int, int]] = {}
     for subtopology, epochs in has.items():
-        wants = wanted.get(subtopology, ())
-        for partition, epoch in epochs.items():
-            (kept if partition in wants else gone).setdefault(subtopology, {})[partition] = epoch
+        common = epochs.keys() & wanted.get(subtopology, frozenset())
+        if len(common) == len(epochs):
+            kept[subtopology] = epochs
+        elif not common:
+            gone[subtopology] = epochs
+        else:
+            kept[subtopology] = {partition: epochs[partition] for partition in common}
+            gone[subtopology] = {partition: epoch for partition, epoch in epochs.items() if partition not in common}
     return kept, gone
 
 
@@ -153,13 +158,17 @@ def _split(has: _Frozen, wanted: _Frozen) -> tuple[_Frozen, _Frozen]:
     return kept, gone
 
 
-def _free(has: TaskSet, wanted: TaskSet, is_held: Callable[[Task], bool]) -> tuple[dict[str, frozenset[int]], bool]:
-    """What is wanted, not had, and free; and whether something is not free."""
+def _free(
+    has: TaskSet, wanted: _Frozen, held: Callable[[str, frozenset[int]], set[int]]
+) -> tuple[dict[str, frozenset[int]], bool]:
+    """What is wanted, not had, and free; and whether something is not free. held: which of some partitions are not."""
     free: dict[str, frozenset[int]] = {}
     waits = False
     for subtopology, partitions in wanted.items():
-        missing = [partition for partition in partitions if partition not in has.get(subtopology, ())]
-        found = frozenset(partition for partition in missing if not is_held((subtopology, partition)))
+        missing = partitions.difference(has.get(subtopology, ()))
+        if not missing:
+            continue
+        found = missing - held(subtopology, missing)
         waits = waits or len(found) < len(missing)
         if found:
             free[subtopology] = found

@@ -21,12 +21,14 @@ and no warm-up tasks are given, as in Apache Kafka 4.3, whose `StickyTaskAssigno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.coordinator.group.streams.java_order import hash_order, pop, push, text_order
-from barnabas.coordinator.group.streams.tasks import NO_TASKS, Task, Tasks, each_task
+from barnabas.coordinator.group.streams.java_order import again, hash_order, pop, push, text_order
+from barnabas.coordinator.group.streams.tasks import NO_TASKS, Tasks
 
 NAME: Final = "sticky"
 
@@ -54,24 +56,66 @@ def assign_sticky(
     """The next target of every member. standby_replicas: how many standbys a stateful task is to have."""
     if not members:
         return {}
-    order = sorted(subtopologies, key=text_order)
-    tasks = [(subtopology, partition) for subtopology in order for partition in range(subtopologies[subtopology].tasks)]
-    # Stable: within a partition subtopologies stay in order.
-    tasks.sort(key=itemgetter(1))
-    stateful = [task for task in tasks if subtopologies[task[0]].is_stateful] if standby_replicas > 0 else []
-    rank = {subtopology: position for position, subtopology in enumerate(order)}
-    group = _Group(members, len(tasks), len(stateful) * standby_replicas)
-    left = group.give_back(tasks)
-    left.sort(key=lambda task: (rank[task[0]], task[1]))
+    numbers = _Numbers(subtopologies)
+    stateful = numbers.stateful_by_partition() if standby_replicas > 0 else []
+    group = _Group(members, numbers, len(stateful) * standby_replicas)
+    left = group.give_back(numbers.by_partition)
+    left.sort()
     group.spread(left)
     if stateful:
         short = group.keep_standbys(stateful[::-1], standby_replicas)
-        short.sort(key=lambda some: (rank[some[0][0]], some[0][1]), reverse=True)
+        short.sort(key=itemgetter(0), reverse=True)
         group.spread_standbys(short)
-    return {
-        member_id: Tasks(_task_set(group.members[member_id].active), _task_set(group.members[member_id].standby))
-        for member_id in members
-    }
+    target = {}
+    for member_id in members:
+        member = group.members[member_id]
+        target[member_id] = Tasks(numbers.set_of(member.active), numbers.set_of(member.standby))
+    return target
+
+
+class _Numbers:
+    """Tasks as numbers from 0, as there may be very many: by subtopology, then partition."""
+
+    def __init__(self, subtopologies: Mapping[str, Work]) -> None:
+        self._order = sorted(subtopologies, key=text_order)
+        self._works = subtopologies
+        self._ends = list(accumulate(subtopologies[subtopology].tasks for subtopology in self._order))
+        self._begins = dict(zip(self._order, [0, *self._ends], strict=False))
+        self.partition: list[int] = []
+        for subtopology in self._order:
+            self.partition.extend(range(subtopologies[subtopology].tasks))
+        # Stable: within a partition subtopologies stay in order.
+        self.by_partition = sorted(range(len(self.partition)), key=self.partition.__getitem__)
+
+    def __len__(self) -> int:
+        return len(self.partition)
+
+    def stateful_by_partition(self) -> list[int]:
+        """Those of stateful subtopologies, by partition, then subtopology."""
+        is_stateful: list[bool] = []
+        for subtopology in self._order:
+            work = self._works[subtopology]
+            is_stateful.extend(repeat(work.is_stateful, work.tasks))
+        return list(filter(is_stateful.__getitem__, self.by_partition))
+
+    def of(self, tasks: Mapping[str, frozenset[int]]) -> Iterator[int]:
+        """The numbers of tasks, without those that there are not any more."""
+        for subtopology, partitions in tasks.items():
+            if subtopology in self._begins:
+                begin, count = self._begins[subtopology], self._works[subtopology].tasks
+                yield from map(begin.__add__, partitions.intersection(range(count)))
+
+    def set_of(self, tasks: list[int]) -> dict[str, frozenset[int]]:
+        """The tasks of these numbers, which are sorted by this."""
+        tasks.sort()
+        found: dict[str, frozenset[int]] = {}
+        begin = 0
+        while begin < len(tasks):
+            at = bisect_right(self._ends, tasks[begin])
+            end = bisect_left(tasks, self._ends[at], begin)
+            found[self._order[at]] = frozenset(map(self.partition.__getitem__, tasks[begin:end]))
+            begin = end
+        return found
 
 
 class _Member:
@@ -82,35 +126,34 @@ class _Member:
     def __init__(self, process: _Process) -> None:
         self.process = process
         self.load = 0.0
-        self.active: list[Task] = []
-        self.standby: list[Task] = []
+        self.active: list[int] = []
+        self.standby: list[int] = []
 
 
 class _Process:
-    """load: its tasks for each member. by_load: a heap of its members, while it is right."""
+    """load: its tasks for each member. count: of its tasks. tasks: which, when standbys are given. by_load: a heap of
+    its members, while it is right. only: its member, if it has just one.
+    """
 
-    __slots__ = ("by_load", "load", "members", "tasks")
+    __slots__ = ("by_load", "count", "load", "members", "only", "tasks")
 
     def __init__(self) -> None:
         self.load = 0.0
+        self.count = 0
         self.members: dict[str, _Member] = {}
-        self.tasks: set[Task] = set()
+        self.only: _Member | None = None
+        self.tasks: set[int] = set()
         self.by_load: list[_Member] | None = None
 
     def least_loaded(self) -> _Member:
-        """Its member with the fewest tasks, out of the heap if it has several."""
-        if len(self.members) == 1:
-            return next(iter(self.members.values()))
+        """Its member with the fewest tasks: the first of the heap if it has several."""
+        if self.only is not None:
+            return self.only
         if self.by_load is None:
             self.by_load = []
             for member_id in hash_order(self.members):
                 push(self.by_load, self.members[member_id])
-        return pop(self.by_load)
-
-    def put_back(self, member: _Member) -> None:
-        """After `least_loaded`, and what was given to it."""
-        if self.by_load is not None:
-            push(self.by_load, member)
+        return self.by_load[0]
 
 
 class _Quota:
@@ -134,92 +177,152 @@ class _Quota:
 class _Group:
     """What has been given by now, and what there was before."""
 
-    def __init__(self, members: Mapping[str, AssignedMember], active: int, standbys: int) -> None:
+    def __init__(self, members: Mapping[str, AssignedMember], numbers: _Numbers, standbys: int) -> None:
         self.members: dict[str, _Member] = {}
-        self.quota_active = _Quota(active, len(members))
-        self.quota = _Quota(active + standbys, len(members))
-        self.had_active: dict[Task, _Member] = {}
-        self.had_standby: dict[Task, list[_Member]] = {}
+        self.quota_active = _Quota(len(numbers), len(members))
+        self.quota = _Quota(len(numbers) + standbys, len(members))
+        self.had_active: list[_Member | None] = [None] * len(numbers)
+        self.had_standby: dict[int, tuple[_Member, ...]] = {}
         processes: dict[str, _Process] = {}
         for member_id in hash_order(sorted(members, key=text_order)):
             before = members[member_id]
             process = processes.setdefault(before.process_id, _Process())
             member = process.members[member_id] = self.members[member_id] = _Member(process)
-            for task in each_task(before.active):
+            for task in numbers.of(before.active):
                 self.had_active[task] = member
-            for task in each_task(before.standby):
-                self.had_standby.setdefault(task, []).append(member)
+            alone = (member,)
+            for task in numbers.of(before.standby):
+                others = self.had_standby.get(task)
+                self.had_standby[task] = alone if others is None else (*others, member)
+        for process in processes.values():
+            if len(process.members) == 1:
+                (process.only,) = process.members.values()
         self.processes = [processes[process_id] for process_id in hash_order(processes, len(members))]
 
-    def give_back(self, tasks: Iterable[Task]) -> list[Task]:
+    def give_back(self, tasks: Iterable[int]) -> list[int]:
         """Active tasks to those who were to have them, active or as a standby. Returns the rest."""
-        left: list[Task] = []
+        left: list[int] = []
+        had_active, quota_active, quota = self.had_active, self.quota_active, self.quota
+        limit = quota_active.each
         for task in tasks:
-            member = self.had_active.get(task)
-            if member is not None and member.load < self.quota_active.each:
-                self._give_active(member, task)
-            else:
+            member = had_active[task]
+            if member is None or member.load >= limit:
                 left.append(task)
+                continue
+            member.active.append(task)
+            member.load = load = member.load + 1
+            if load >= limit or load == quota.each:
+                quota_active.reached(load)
+                quota.reached(load)
+                limit = quota_active.each
+        for process in self.processes:
+            process.count = sum(len(member.active) for member in process.members.values())
+            process.load = process.count / len(process.members)
         if not self.had_standby:
             return left
-        nobodys: list[Task] = []
+        nobodys: list[int] = []
         for task in left:
             member = self._standby_before(task)
-            if member is not None and member.load < self.quota_active.each:
-                self._give_active(member, task)
+            if member is not None and member.load < quota_active.each:
+                process = member.process
+                member.active.append(task)
+                member.load += 1
+                process.count += 1
+                process.load = process.count / len(process.members)
+                quota_active.reached(member.load)
+                quota.reached(member.load)
             else:
                 nobodys.append(task)
         return nobodys
 
-    def spread(self, tasks: Iterable[Task]) -> None:
+    def spread(self, tasks: Iterable[int]) -> None:
         """Active tasks to where there are fewest."""
-        by_load = self._by_load()
+        by_load, quota = self._by_load(), self.quota
+        limit = quota.each
         for task in tasks:
-            process = pop(by_load)
-            member = process.least_loaded()
-            self._give_active(member, task)
-            process.put_back(member)
-            push(by_load, process)
+            process = by_load[0]
+            process.count += 1
+            member = process.only
+            if member is not None:
+                member.load = load = process.load = member.load + 1
+            else:
+                member = process.least_loaded()
+                load = member.load + 1
+                again(process.by_load or [member], load)
+                process.load = process.count / len(process.members)
+            member.active.append(task)
+            if load == limit:
+                quota.reached(load)
+                limit = quota.each
+            if len(by_load) > 1:
+                again(by_load, process.load)
 
-    def keep_standbys(self, tasks: Iterable[Task], replicas: int) -> list[tuple[Task, int]]:
+    def keep_standbys(self, tasks: Iterable[int], replicas: int) -> list[tuple[int, int]]:
         """Standbys to those who know the task. Returns the tasks that want more, and how many."""
-        short: list[tuple[Task, int]] = []
+        short: list[tuple[int, int]] = []
+        had_active, quota = self.had_active, self.quota
+        for process in self.processes:
+            for each in process.members.values():
+                process.tasks.update(each.active)
+        limit = quota.each
         for task in tasks:
             for given in range(replicas):
-                member = self.had_active.get(task)
-                if member is None or task in member.process.tasks or member.load >= self.quota.each:
+                member = had_active[task]
+                if member is None or member.load >= limit or task in member.process.tasks:
                     member = self._standby_without(task)
-                if member is None or member.load >= self.quota.each:
+                if member is None or member.load >= limit:
                     short.append((task, replicas - given))
                     break
                 member.process.by_load = None
+                member.load += 1
                 self._give_standby(member, task)
+                if member.load == limit:
+                    quota.reached(member.load)
+                    limit = quota.each
         return short
 
-    def spread_standbys(self, short: Iterable[tuple[Task, int]]) -> None:
+    def spread_standbys(self, short: Iterable[tuple[int, int]]) -> None:
         """Standbys to where there are fewest tasks; fewer than wanted if each process has the task."""
         by_load = self._by_load()
         for task, replicas in short:
             for _ in range(replicas):
-                if not self._spread_standby(by_load, task):
+                process = by_load[0]
+                if task not in process.tasks:
+                    self._give_spread(process, task)
+                    again(by_load, process.load)
+                elif not self._pass_on(by_load, task):
                     break
 
-    def _spread_standby(self, by_load: list[_Process], task: Task) -> bool:
+    def _pass_on(self, by_load: list[_Process], task: int) -> bool:
+        """A standby to the first process behind those that have the task; whether there is one."""
         passed: list[_Process] = []
-        process = None
-        while process is None and by_load:
+        while by_load:
             process = pop(by_load)
-            if task in process.tasks:
-                passed.append(process)
-                process = None
-        if process is not None:
-            member = process.least_loaded()
-            self._give_standby(member, task)
-            process.put_back(member)
-            push(by_load, process)
+            if task not in process.tasks:
+                self._give_spread(process, task)
+                push(by_load, process)
+                break
+            passed.append(process)
+        is_given = bool(by_load)
         for full in reversed(passed):
             push(by_load, full)
-        return process is not None
+        return is_given
+
+    def _give_spread(self, process: _Process, task: int) -> None:
+        member = process.least_loaded()
+        if process.by_load is None:
+            member.load += 1
+        else:
+            again(process.by_load, member.load + 1)
+        self._give_standby(member, task)
+
+    def _give_standby(self, member: _Member, task: int) -> None:
+        """The member's load is what it is with the task."""
+        process = member.process
+        member.standby.append(task)
+        process.tasks.add(task)
+        process.count += 1
+        process.load = process.count / len(process.members)
 
     def _by_load(self) -> list[_Process]:
         by_load: list[_Process] = []
@@ -227,35 +330,19 @@ class _Group:
             push(by_load, process)
         return by_load
 
-    def _give_active(self, member: _Member, task: Task) -> None:
-        self._count(member, task)
-        member.active.append(task)
-        self.quota_active.reached(member.load)
-        self.quota.reached(member.load)
-
-    def _give_standby(self, member: _Member, task: Task) -> None:
-        self._count(member, task)
-        member.standby.append(task)
-        self.quota.reached(member.load)
-
-    @staticmethod
-    def _count(member: _Member, task: Task) -> None:
-        process = member.process
-        process.tasks.add(task)
-        process.load = len(process.tasks) / len(process.members)
-        member.load += 1
-
-    def _standby_before(self, task: Task) -> _Member | None:
+    def _standby_before(self, task: int) -> _Member | None:
         """Who was to have a standby: the first, or a later one with less load in the process and fewer tasks."""
         return self._lightest(self.had_standby.get(task), None)
 
-    def _standby_without(self, task: Task) -> _Member | None:
+    def _standby_without(self, task: int) -> _Member | None:
         """The same, whose process lacks the task; None if the first one's has it."""
         before = self.had_standby.get(task)
-        return None if before is None or task in before[0].process.tasks else self._lightest(before, task)
+        if before is None or task in before[0].process.tasks:
+            return None
+        return before[0] if len(before) == 1 else self._lightest(before, task)
 
     @staticmethod
-    def _lightest(before: list[_Member] | None, lacking: Task | None) -> _Member | None:
+    def _lightest(before: tuple[_Member, ...] | None, lacking: int | None) -> _Member | None:
         if before is None:
             return None
         best = before[0]
@@ -264,10 +351,3 @@ class _Group:
             if is_lighter and (lacking is None or lacking not in member.process.tasks):
                 best = member
         return best
-
-
-def _task_set(tasks: list[Task]) -> dict[str, frozenset[int]]:
-    found: dict[str, list[int]] = {}
-    for subtopology, partition in tasks:
-        found.setdefault(subtopology, []).append(partition)
-    return {subtopology: frozenset(partitions) for subtopology, partitions in found.items()}

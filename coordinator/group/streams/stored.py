@@ -118,8 +118,8 @@ StreamsRecord = StreamsEpoch | StreamsMemberRecord | TargetEpoch | StreamsTarget
 
 
 def streams_record(what: StreamsRecord) -> Record:
-    """The record that says it."""
-    return framed(*_messages(what))
+    """The record that says it. What it means is beside it: tasks may be very many."""
+    return framed(*_messages(what))._replace(meaning=what)
 
 
 def _messages(what: StreamsRecord) -> tuple[Message, Message | None]:
@@ -214,7 +214,7 @@ def _active_value(tasks: TaskEpochs) -> list[_Held]:
         _Held(
             subtopology_id=subtopology,
             partitions=numbers,
-            assignment_epochs=[tasks[subtopology][number] for number in numbers],
+            assignment_epochs=list(map(tasks[subtopology].__getitem__, numbers)),
         )
         for subtopology, numbers in in_order(tasks)
     ]

@@ -124,15 +124,17 @@ def each_task(tasks: TaskSet) -> Iterator[Task]:
 
 def _overlap(tasks: TaskSet, others: TaskSet) -> bool:
     return any(
-        partition in others[subtopology]
+        any(map(others[subtopology].__contains__, partitions))
         for subtopology, partitions in tasks.items()
         if subtopology in others
-        for partition in partitions
     )
 
 
 def _within(tasks: TaskSet, others: TaskSet) -> bool:
-    return all(partition in others.get(subtopology, ()) for subtopology, partition in each_task(tasks))
+    return all(
+        subtopology in others and all(map(others[subtopology].__contains__, partitions))
+        for subtopology, partitions in tasks.items()
+    )
 
 
 def _union(tasks: Mapping[str, frozenset[int]], others: Mapping[str, frozenset[int]]) -> Mapping[str, frozenset[int]]:

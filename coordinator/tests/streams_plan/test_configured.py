@@ -95,10 +95,10 @@ def test_a_word_count_wants_its_topics_and_then_is_ready() -> None:
     assert there.is_ready
     assert there.wanted == {}
     assert there.subtopologies == found.subtopologies
-    assert there.has_task("1", 3)
-    assert not there.has_task("1", 4)
-    assert not there.has_task("1", -1)
-    assert not there.has_task("2", 0)
+    assert there.unknown_task("1", (3, 0)) is None
+    assert there.unknown_task("1", (4, 3)) == 4
+    assert there.unknown_task("1", (3, -1)) == -1
+    assert there.unknown_task("2", (0,)) == 0
 
 
 def test_missing_source_topics_end_it() -> None:
@@ -107,7 +107,7 @@ def test_missing_source_topics_end_it() -> None:
     assert status is Status.MISSING_SOURCE_TOPICS
     assert "a, b, d and 1 more" in detail
     assert found.subtopologies is None
-    assert not found.has_task("0", 0)
+    assert found.unknown_task("0", (0,)) == 0
     assert not found.wanted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from barnabas.coordinator.group.streams.java_order import hash_order, pop, push, text_order
+from barnabas.coordinator.group.streams.java_order import again, hash_order, pop, push, text_order
 
 
 class Item:
@@ -49,3 +49,21 @@ def test_a_heap_gives_the_least_load_first() -> None:
             push(heap, Item("", load))
         assert [pop(heap).load for _ in range(size)] == sorted(loads)
         assert heap == []
+
+
+def test_again_is_pop_and_push() -> None:
+    rng = Random("again")
+    for size in range(1, 40):
+        one: list[Item] = []
+        other: list[Item] = []
+        for number in range(size):
+            load = float(rng.randint(0, 5))
+            push(one, Item(str(number), load))
+            push(other, Item(str(number), load))
+        for _ in range(100):
+            load = one[0].load + rng.randint(0, 3)
+            first = pop(one)
+            first.load = load
+            push(one, first)
+            again(other, load)
+            assert [(item.name, item.load) for item in one] == [(item.name, item.load) for item in other]

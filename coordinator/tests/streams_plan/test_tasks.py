@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from barnabas.coordinator.group.streams.owners import TaskOwners
 from barnabas.coordinator.group.streams.reconcile import MemberState, Standing
 from barnabas.coordinator.group.streams.tasks import HeldTasks, Tasks, each_task, in_order, task_epochs, task_set
@@ -84,13 +86,30 @@ def test_owners_are_processes() -> None:
     held = HeldTasks({"0": {0: 1}}, some(1), some(2))
     owners.add("P", held)
     owners.add("Q", HeldTasks(standby=some(0)))
-    assert [owners.is_active(("0", number)) for number in range(3)] == [True, False, False]
-    assert [owners.has("P", ("0", number)) for number in range(4)] == [True, True, True, False]
-    assert [owners.has("Q", ("0", number)) for number in range(4)] == [True, False, False, False]
+    four = frozenset(range(4))
+    assert owners.active("0", four) == {0}
+    assert owners.of("P", "0", four) == {0, 1, 2}
+    assert owners.of("Q", "0", four) == {0}
+    assert owners.of("P", "0", frozenset((1, 3))) == {1}
+    assert owners.of("P", "1", four) == owners.active("1", four) == set()
     owners.add("P", HeldTasks({"0": {0: 1}}))
     owners.remove("P", held)
-    assert owners.is_active(("0", 0)), "another member of the process has it"
+    assert owners.active("0", four) == {0}, "another member of the process has it"
     owners.remove("P", HeldTasks({"0": {0: 1}}))
-    assert not owners.is_active(("0", 0))
-    assert not owners.has("P", ("0", 0))
-    assert owners.has("Q", ("0", 0))
+    assert owners.active("0", four) == owners.of("P", "0", four) == set()
+    assert owners.of("Q", "0", four) == {0}
+
+
+def test_very_many_tasks_are_asked_for_as_sets() -> None:
+    """Not one by one: what a member has is counted by whom, not by task, and taken away as it was."""
+    many = HeldTasks({"0": Untouchable.fromkeys(range(1000), 1)})
+    owners = TaskOwners()
+    owners.add("P", many)
+    assert owners.active("0", frozenset((5, 1000))) == {5}
+    owners.remove("P", many)
+    assert owners.active("0", frozenset((5,))) == set()
+
+
+class Untouchable(dict[int, int]):
+    def __iter__(self) -> Any:
+        raise AssertionError("all of it is looked through")
