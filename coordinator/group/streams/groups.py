@@ -15,7 +15,7 @@ from barnabas.coordinator.group.classic.group import ClassicGroup
 from barnabas.coordinator.group.context import GroupContext
 from barnabas.coordinator.group.epochs.records import AWAY, LEFT
 from barnabas.coordinator.group.streams.config import StreamsGroupConfig, StreamsSettings
-from barnabas.coordinator.group.streams.configured import ConfiguredTopology
+from barnabas.coordinator.group.streams.configured import TASKS_MAX, ConfiguredTopology
 from barnabas.coordinator.group.streams.group import StreamsGroup, heartbeat_refusal, texts
 from barnabas.coordinator.group.streams.state import StreamsMember
 from barnabas.coordinator.group.streams.stored import StreamsRecord, parse_streams_group
@@ -35,6 +35,8 @@ NAME_MAX: Final = 255
 """Characters of the names that much is done with: ids of members and processes are hashed for each target, hosts told
 to all members. Those of clients are UUIDs and names of hosts.
 """
+TAGS_MAX: Final = 1_000
+"""Of a member. Kafka Streams lets applications have five that are looked at."""
 
 
 class StreamsGroups:
@@ -257,6 +259,8 @@ def _why_invalid(request: StreamsGroupHeartbeatRequest) -> str | None:
     for field, name in (("MemberId", request.member_id), ("ProcessId", request.process_id), ("UserEndpoint", host)):
         if len(name or "") > NAME_MAX:
             return f"{field} is longer than {NAME_MAX} characters."
+    if len(request.client_tags or ()) > TAGS_MAX:
+        return f"There are more than {TAGS_MAX} ClientTags."
     if request.member_epoch == 0:
         if request.rebalance_timeout_ms == -1:
             return "RebalanceTimeoutMs is missing in a request to join."
@@ -277,6 +281,9 @@ def _why_no_member(request: StreamsGroupHeartbeatRequest) -> str | None:
     listed = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if any(tasks is None for tasks in listed) and any(tasks is not None for tasks in listed):
         return "Of the three lists of tasks either all are null or none."
+    for tasks in listed:
+        if tasks and (len(tasks) > TASKS_MAX or sum(len(each.partitions) for each in tasks) > TASKS_MAX):
+            return f"A member cannot have more than {TASKS_MAX} tasks."
     if request.member_epoch != 0 and request.topology is not None:
         return "Topology is for requests to join."
     if not fits(request.group_id, request.member_id, *texts(request)):

@@ -213,6 +213,15 @@ def test_what_is_refused_without_looking_at_a_group() -> None:
     assert kit.enter("a", topology=large).error_code == E.STREAMS_INVALID_TOPOLOGY
     assert kit.code("a", 2, topology=counted) == kit.code("a", -1, topology=counted) == E.INVALID_REQUEST, "no join"
     assert kit.code("a", -3) == kit.code("a", -2) == E.INVALID_REQUEST
+    tags = [Request.KeyValue(key=str(number), value="") for number in range(1_001)]
+    assert kit.enter("a", client_tags=tags).error_code == E.INVALID_REQUEST
+    for tasks in (
+        [Request.TaskIds(subtopology_id="0", partitions=list(range(100_001)))],
+        [Request.TaskIds(subtopology_id="0", partitions=[])] * 100_001,
+    ):
+        answer = kit.beat("a", 2, active_tasks=[], standby_tasks=tasks, warmup_tasks=[])
+        assert answer.error_code == E.INVALID_REQUEST
+        assert "more than 100000 tasks" in (answer.error_message or "")
     assert not kit.log
 
 

@@ -10,8 +10,8 @@ UNSUPPORTED_VERSION, though ApiVersions lists the API, as in Apache Kafka.
 
 Not done, as in Apache Kafka 4.3: static members, regular expressions for source topics, task offsets, warm-up tasks and
 new topologies are refused with INVALID_REQUEST. Beyond it: so are ids of members and processes, and hosts, of more than
-255 characters; a topology that lists more than 50,000 things, or has more than 100,000 tasks, is refused with
-STREAMS_INVALID_TOPOLOGY.
+255 characters, more than 1,000 client tags, and members that say that they have more than 100,000 tasks of a kind; a
+topology that lists more than 50,000 things, or has more than 100,000 tasks, is refused with STREAMS_INVALID_TOPOLOGY.
 """
 
 from __future__ import annotations
