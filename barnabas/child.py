@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,27 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             self._was_asked = True
             self._process.terminate()
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """No thread of it runs in the block. Raises BrokerError if it is not running.
+
+        Should the caller's process die in the block, the kernel ends this one: it is alone in its process group, and
+        one that nobody could continue gets SIGHUP.
+        """
+        process = self._process
+        if process is None or not self.running:
+            raise BrokerError(f"{self._what} is not running")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            # The signal is on its way when it is sent; what it does is known when the process is reported stopped.
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                process.returncode = os.waitstatus_to_exitcode(status)
+                raise self.error(f"had ended by itself ({ended_with(process.returncode)})")
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)  # of one that has ended it does nothing
 
     def stop(self, within_s: float) -> None:
         """End it in order. Raises BrokerError if it had ended by itself, fails while it stops, or had to be killed."""

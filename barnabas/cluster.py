@@ -426,7 +426,9 @@ class Cluster:
         if not (self.store.running and all(broker.running for broker in self._brokers)):
             raise BrokerError("a snapshot of a cluster is one of all its brokers and of its store: start them before")
         assert self._home is not None
-        taken = take(self._clock, self.store.directory, self._home.path / "snapshots", len(self._brokers))
+        store, directory = self.store, self._home.path / "snapshots"
+        still = store._child.standing_still()
+        taken = take(self._clock, store.directory, still, directory, len(self._brokers))
         self._snapshots[taken.id] = taken
         return Snapshot(taken.id)
 

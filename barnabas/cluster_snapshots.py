@@ -1,6 +1,11 @@
 """Snapshots of a cluster under test: one of each broker, and the files of the store of their metadata, all of a moment
 at which every clock stood still and no answer was on its way.
 
+The store's process stands still as well, from before the first broker's snapshot until its files are copied. Clients
+may change the metadata meanwhile, and a store that is older or newer than the logs would not fit them: with an older
+one leader epochs and producer ids that the logs hold already are given out again, and a newer one may count a replica
+in sync whose log was copied before it had caught up.
+
 Put back by the process that runs the tests, while no process of the cluster is there; loads what the broker has for
 that when it is used.
 """
@@ -10,6 +15,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,9 +42,11 @@ class ClusterSnapshot:
     ahead_s: float
 
 
-def take(clock: ClusterClock, store: Path, directory: Path, count: int) -> ClusterSnapshot:
-    """One of the brokers, all `count` of them, and of the store's directory. directory: where to keep the files of the
-    store. Raises BrokerError.
+def take(
+    clock: ClusterClock, store: Path, standing_still: AbstractContextManager[None], directory: Path, count: int
+) -> ClusterSnapshot:
+    """One of the brokers, all `count` of them, and of the store's directory. standing_still: the store's process is,
+    within. directory: where to keep the files of the store. Raises BrokerError.
     """
     name = uuid.uuid4().hex
     place = directory / name
@@ -46,14 +54,15 @@ def take(clock: ClusterClock, store: Path, directory: Path, count: int) -> Clust
         if len(brokers) != count:
             raise BrokerError(f"{len(brokers)} of {count} brokers are running")
         brokers.come_to_rest()
-        ids = tuple(str(each["id"]) for each in brokers.ask_all("POST", "/v1/snapshots"))
-        try:
-            place.mkdir(parents=True)
-            for file in STORE_FILES:
-                if (store / file).exists():
-                    shutil.copyfile(store / file, place / file)
-        except OSError as error:
-            raise BrokerError(f"the metadata store cannot be copied: {error}") from None
+        with standing_still:
+            ids = tuple(str(each["id"]) for each in brokers.ask_all("POST", "/v1/snapshots"))
+            try:
+                place.mkdir(parents=True)
+                for file in STORE_FILES:
+                    if (store / file).exists():
+                        shutil.copyfile(store / file, place / file)
+            except OSError as error:
+                raise BrokerError(f"the metadata store cannot be copied: {error}") from None
         return ClusterSnapshot(name, place, ids, clock.ahead_s)
 
 

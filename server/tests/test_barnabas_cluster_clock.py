@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import barnabas
 from barnabas.cluster_clock import ClusterClock
@@ -249,3 +250,37 @@ def test_restored_it_is_as_it_was(tmp_path: Path) -> None:
         cluster.snapshot()
         assert "ERROR" not in cluster.log
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["broker-1", "broker-2", "broker-3", "store"]
+
+
+def test_a_snapshot_while_clients_change_the_metadata() -> None:
+    """It is of one moment: what is restored is whole, and goes on."""
+    over = threading.Event()
+
+    def create(bootstrap: str) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        number = 0
+        while not over.is_set():
+            for made in admin.create_topics([NewTopic(f"u{number}", 2, 3)]).values():
+                made.result(60)
+            number += 1
+
+    with barnabas.Cluster(3) as cluster:
+        thread = threading.Thread(target=create, args=(cluster.bootstrap,))
+        thread.start()
+        try:
+            while "u3" not in cluster.topics:
+                pass
+            snapshots = [cluster.snapshot() for _ in range(3)]
+        finally:
+            over.set()
+            thread.join()
+        counts = []
+        for snapshot in snapshots:
+            cluster.restore(snapshot)
+            topics = list(cluster.topics)
+            counts.append(len(topics))
+            for topic in (topics[0], topics[-1]):
+                write(cluster, topic, b"x")
+                assert values(cluster, topic) == [b"x"]
+        assert counts == sorted(counts)
+        assert "ERROR" not in cluster.log

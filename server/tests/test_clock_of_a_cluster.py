@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from barnabas.child import BrokerError
+from barnabas.child import BrokerError, Child
 from barnabas.cluster_clock import ClusterClock
 from barnabas.cluster_snapshots import take
 
 
 @contextmanager
-def control_channel(*refused: str) -> Iterator[tuple[str, list[str]]]:
-    """Its address, and the paths that it is asked. refused: those that are answered with a conflict."""
+def control_channel(*refused: str, told: Callable[[str], None] = lambda path: None) -> Iterator[tuple[str, list[str]]]:
+    """Its address, and the paths that it is asked. refused: those that are answered with a conflict. told: called with
+    each before it is answered.
+    """
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -27,9 +32,10 @@ def control_channel(*refused: str) -> Iterator[tuple[str, list[str]]]:
 
         def do_POST(self) -> None:
             asked.append(self.path)
+            told(self.path)
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status = 409 if self.path in refused else 200
-            said = json.dumps({"error": "no", "at_rest": True, "next_s": None}).encode()
+            said = json.dumps({"error": "no", "at_rest": True, "next_s": None, "id": "x"}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
@@ -80,10 +86,72 @@ def test_a_clock_that_somebody_else_holds_is_left_alone() -> None:
 def test_no_snapshot_without_a_broker(tmp_path: Path) -> None:
     """One may end between the look whether all are there and the moment at which the others stand still."""
     with control_channel() as (first, asked), pytest.raises(BrokerError, match="1 of 2 brokers"):
-        take(ClusterClock(lambda: [first]), tmp_path, tmp_path / "snapshots", 2)
+        take(ClusterClock(lambda: [first]), tmp_path, nullcontext(), tmp_path / "snapshots", 2)
     assert "/v1/snapshots" not in asked
     assert asked[-1] == "/v1/clock/release"
     assert not (tmp_path / "snapshots").exists()
+
+
+# Stands for the store: a number that goes up in one file, then in the other, as fast as it can.
+RESTLESS = """
+import itertools, os, sys
+from pathlib import Path
+
+files = [Path(sys.argv[1], name) for name in ("metadata.snapshot", "metadata.journal")]
+for number in itertools.count():
+    for file in files:
+        file.with_suffix(".tmp").write_text(str(number))
+        os.replace(file.with_suffix(".tmp"), file)
+    if not number:
+        print("ready", flush=True)
+"""
+
+
+@contextmanager
+def restless(directory: Path) -> Iterator[Child]:
+    """Such a process, and what the kit knows of it."""
+    command = [sys.executable, "-c", RESTLESS, str(directory)]
+    child = Child("the metadata store", directory / "log")
+    child._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+    try:
+        child.wait_until_ready("ready", 60)
+        yield child
+    finally:
+        child.reap(kill=True, within_s=0)
+
+
+def test_the_store_stands_still_meanwhile(tmp_path: Path) -> None:
+    """What is copied of it is what was there when the first broker was asked, and when the last one was."""
+    files = [tmp_path / "metadata.snapshot", tmp_path / "metadata.journal"]
+    seen: list[list[str]] = []
+
+    def look(path: str) -> None:
+        if path == "/v1/snapshots":
+            seen.append([file.read_text() for file in files])
+
+    with (
+        restless(tmp_path) as store,
+        control_channel(told=look) as (first, _),
+        control_channel(told=look) as (last, _),
+    ):
+        clock = ClusterClock(lambda: [first, last])
+        for _ in range(5):
+            seen.clear()
+            taken = take(clock, tmp_path, store.standing_still(), tmp_path / "snapshots", 2)
+            assert seen == [[(taken.store / file.name).read_text() for file in files]] * 2
+            while files[1].read_text() == seen[0][1]:  # it goes on
+                pass
+
+
+def test_no_snapshot_of_a_store_that_has_ended(tmp_path: Path) -> None:
+    with restless(tmp_path) as store, control_channel() as (first, asked):
+        clock = ClusterClock(lambda: [first])
+        os.kill(store.pid, 9)
+        with pytest.raises(BrokerError, match=r"the metadata store (is not running|had ended by itself)"):
+            take(clock, tmp_path, store.standing_still(), tmp_path / "snapshots", 1)
+        assert "/v1/snapshots" not in asked
+        assert asked[-1] == "/v1/clock/release"
+        assert not store.running
 
 
 def test_all_are_let_go() -> None:
