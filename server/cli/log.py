@@ -20,6 +20,9 @@ from barnabas.logdir import LogDirError
 from barnabas.logdir.offline import LogReader, is_log_dir, open_log, open_log_dir
 from barnabas.server.cli.progress import Progress, readable
 
+STATS_WIDTH = 100
+"""Characters of a line of `stats` where there is no terminal, unless all is asked for."""
+
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -166,7 +169,7 @@ def _stats(chosen: argparse.Namespace) -> int:
     if found:
         # Who names directories of partitions wants to see them.
         internal = chosen.internal or not any(map(is_log_dir, chosen.paths))
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = None if chosen.wide else shutil.get_terminal_size().columns if sys.stdout.isatty() else STATS_WIDTH
         print("\n".join(lines(found, full=full, internal=internal, width=width)))
     elif code == OK:
         print("no partitions")

@@ -51,6 +51,7 @@ examples:
   barnabas log stats /data                              a table of all partitions
   barnabas log stats /data/orders-* --json              one JSON object a partition
   barnabas log stats --quick /data                      batch headers only: no keys, no ratio
+  barnabas log stats --wide /data                       all columns, not those only that a line has room for
 
 columns: batch and record are average sizes, ratio is plain to stored bytes of records, keys and producers count
 different ones (~ is an estimate), keyed, tombstones and txn are shares of the data records, control of all records
@@ -121,6 +122,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_paths(stats)
     stats.add_argument("--quick", action="store_true", help="read batch headers only")
+    stats.add_argument("--wide", action="store_true", help="all columns, however wide that is")
     stats.add_argument(
         "--internal", action="store_true", help="show topics like __consumer_offsets by partition, not in a line each"
     )

@@ -32,11 +32,16 @@ def lines(found: Sequence[Stats], *, full: bool, internal: bool, width: int | No
 
 
 def table(found: Sequence[Stats], *, full: bool, width: int | None) -> list[str]:
-    """Lines: a head, one for each of `found`, and which columns had no room."""
+    """Lines: a head, one for each of `found`, and which columns had no room. Where some have none, times are to the
+    minute, and of several codecs there is the most frequent one, and how many others.
+    """
     head = _HEAD + (_FULL_HEAD if full else ())
-    rows = [head, *(_row(stats, full) for stats in found)]
-    widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(head)}
-    hidden = _hidden(widths, width)
+    for is_short in (False, True):
+        rows = [head, *(_row(stats, full, is_short) for stats in found)]
+        widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(head)}
+        hidden = _hidden(widths, width)
+        if not hidden:
+            break
     shown = []
     for row in rows:
         cells = (
@@ -47,7 +52,7 @@ def table(found: Sequence[Stats], *, full: bool, width: int | None) -> list[str]
         shown.append(_GAP.join(cells).rstrip())
     if hidden:
         names = [name for name in head if name in hidden]
-        shown += textwrap.wrap(f"no room for: {', '.join(names)} (a wider terminal, a pipe or --json)", width or 80)
+        shown += textwrap.wrap(f"no room for: {', '.join(names)} (--wide or --json has all)", width or 80)
     return shown
 
 
@@ -70,7 +75,7 @@ def _is_internal(stats: Stats) -> bool:
     return (stats.topic or "").startswith("__")
 
 
-def _row(stats: Stats, full: bool) -> tuple[str, ...]:
+def _row(stats: Stats, full: bool, is_short: bool) -> tuple[str, ...]:
     cells = (
         _name(stats),
         str(stats.segments),
@@ -78,9 +83,9 @@ def _row(stats: Stats, full: bool) -> tuple[str, ...]:
         str(stats.batches),
         str(stats.records),
         "" if stats.start_offset is None else f"{stats.start_offset}..{stats.end_offset}",
-        _time(stats.oldest_ms),
-        _time(stats.newest_ms),
-        _codecs(stats),
+        _time(stats.oldest_ms, is_short),
+        _time(stats.newest_ms, is_short),
+        _codecs(stats, is_short),
         readable((stats.bytes - stats.unread_bytes) / stats.batches) if stats.batches else "-",
         _number(stats.producers.count, stats.producers.is_exact),
     )
@@ -104,14 +109,20 @@ def _name(stats: Stats) -> str:
     return stats.topic if stats.partition is None else f"{stats.topic}-{stats.partition}"
 
 
-def _time(timestamp_ms: int | None) -> str:
-    """To the second; the milliseconds are in `--json`."""
-    return "-" if timestamp_ms is None else time_text(timestamp_ms).partition(".")[0]
+def _time(timestamp_ms: int | None, is_short: bool) -> str:
+    """To the second, or to the minute; the milliseconds are in `--json`."""
+    if timestamp_ms is None:
+        return "-"
+    text = time_text(timestamp_ms).partition(".")[0]
+    return text[: text.rindex(":")] if is_short else text
 
 
-def _codecs(stats: Stats) -> str:
+def _codecs(stats: Stats, is_short: bool) -> str:
     if len(stats.codecs) == 1:
         return next(iter(stats.codecs))
+    if is_short and stats.codecs:
+        ((name, count),) = stats.codecs.most_common(1)
+        return f"{name}:{_percent(count, stats.batches)} +{len(stats.codecs) - 1}"
     return ",".join(f"{name}:{_percent(count, stats.batches)}" for name, count in stats.codecs.most_common()) or "-"
 
 
