@@ -1,4 +1,5 @@
-"""What a subscriber of a store's changes is handed: merged paths, in between the session's events.
+"""What a subscriber of a store's changes is handed: merged paths, in between the session's events. And the subscribers
+of one session, with the places that they share.
 
 Bounded by the number of watched nodes: paths that changed since the last look are one `Changed`, whatever the number
 of changes. A session's end and its successor keep their places in the order.
@@ -6,7 +7,7 @@ of changes. A session's end and its successor keep their places in the order.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Collection, Iterable
 
 import trio
@@ -53,3 +54,44 @@ class EventQueue:
             await self._something.wait()
         event = self._events.popleft()
         return Changed(frozenset(event)) if isinstance(event, set) else event
+
+
+class Subscribers:
+    """Those of one session. What it takes to watch a place is the session's business; here is who wants which."""
+
+    def __init__(self) -> None:
+        self._queues: set[EventQueue] = set()
+        self._users: Counter[str] = Counter()
+
+    def enter(self, places: Collection[str]) -> tuple[EventQueue, list[str]]:
+        """A new subscriber, and those of its places that nobody had before."""
+        queue = EventQueue(places)
+        self._queues.add(queue)
+        added = [path for path in queue.places if path not in self._users]
+        self._users.update(queue.places)
+        return queue, added
+
+    def leave(self, queue: EventQueue) -> list[str]:
+        """A subscriber goes; its places that nobody has any more."""
+        self._queues.discard(queue)
+        self._users.subtract(queue.places)
+        left = [path for path in queue.places if not self._users[path]]
+        for path in left:
+            del self._users[path]
+        return left
+
+    def report(self, paths: Collection[str]) -> None:
+        """These have changed."""
+        if paths:
+            for queue in self._queues:
+                queue.offer(paths)
+
+    def lost(self) -> None:
+        """The session is over."""
+        for queue in self._queues:
+            queue.lost()
+
+    def back(self) -> None:
+        """There is a new session."""
+        for queue in self._queues:
+            queue.back()

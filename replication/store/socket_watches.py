@@ -12,25 +12,24 @@ Places are shared by all subscribers. One that nobody has any more is not watche
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import trio
 
 from barnabas.replication.store import socket_wire as wire
-from barnabas.replication.store.events import EventQueue
+from barnabas.replication.store.events import EventQueue, Subscribers
 from barnabas.replication.store.socket_link import Link, Request
 from barnabas.replication.store.socket_wire import Reader, Seen
-from barnabas.replication.store.store import name_of, parent_of
+from barnabas.replication.store.store import name_of, parent_of, path_of
 
 
 class _Place:
     """One watched place. told: the last commit up to which its changes were told. ready: set by the first answer."""
 
-    __slots__ = ("is_there", "names", "ready", "told", "users")
+    __slots__ = ("is_there", "names", "ready", "told")
 
     def __init__(self) -> None:
-        self.users = 0
         self.ready = trio.Event()
         self.told = 0
         self.is_there = False
@@ -39,8 +38,8 @@ class _Place:
     def take(self, path: str, zxid: int, seen: Seen) -> list[str]:
         """Take what is there now; returns the paths that have changed since what was told."""
         names = set(seen.children)
-        changed = [_join(path, name) for name in names ^ self.names]
-        changed += [_join(path, name) for name in names & self.names if seen.children[name] > self.told]
+        changed = [path_of(path, name) for name in names ^ self.names]
+        changed += [path_of(path, name) for name in names & self.names if seen.children[name] > self.told]
         if (seen.mzxid is not None) != self.is_there or (seen.mzxid is not None and seen.mzxid > self.told):
             changed.append(path)
         is_first = not self.ready.is_set()
@@ -56,20 +55,13 @@ class Watches:
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
-        self._queues: set[EventQueue] = set()
+        self._subscribers = Subscribers()
 
     @asynccontextmanager
     async def subscribed(self, places: Collection[str]) -> AsyncIterator[EventQueue]:
         """Events of `places` while inside. Waits until everything is watched. Raises StoreError."""
-        queue = EventQueue(places)
-        self._queues.add(queue)
-        added = []
-        for path in queue.places:
-            place = self._places.get(path)
-            if place is None:
-                place = self._places[path] = _Place()
-                added.append(path)
-            place.users += 1
+        queue, added = self._subscribers.enter(places)
+        self._places.update((path, _Place()) for path in added)
         try:
             if added and self.link.connected:
                 self.link.put(self._request(added))
@@ -79,19 +71,11 @@ class Watches:
                 self.link.check_open()
             yield queue
         finally:
-            self._queues.discard(queue)
-            self._leave(queue.places)
-
-    def _leave(self, paths: Iterable[str]) -> None:
-        left = []
-        for path in paths:
-            place = self._places[path]
-            place.users -= 1
-            if not place.users:
+            left = self._subscribers.leave(queue)
+            for path in left:
                 del self._places[path]
-                left.append(path)
-        if left and self.link.connected:
-            self.link.put(Request(wire.encode_paths(wire.UNWATCH, left)))
+            if left and self.link.connected:
+                self.link.put(Request(wire.encode_paths(wire.UNWATCH, left)))
 
     def _request(self, paths: Collection[str]) -> Request:
         return Request(wire.encode_paths(wire.WATCH, sorted(paths)), on_answer=self._watched)
@@ -103,12 +87,7 @@ class Watches:
         for path, seen in places.items():
             place = self._places.get(path)
             if place is not None:
-                self._report(place.take(path, zxid, seen))
-
-    def _report(self, paths: Collection[str]) -> None:
-        if paths:
-            for queue in self._queues:
-                queue.offer(paths)
+                self._subscribers.report(place.take(path, zxid, seen))
 
     # -- the link calls ----------------------------------------------------------------------------------------------
 
@@ -127,21 +106,15 @@ class Watches:
                 (above.names.add if is_there else above.names.discard)(name_of(path))
         for place in self._places.values():
             place.told = max(place.told, zxid)
-        self._report(list(paths))
+        self._subscribers.report(list(paths))
 
     def lost(self) -> None:
-        for queue in self._queues:
-            queue.lost()
+        self._subscribers.lost()
 
     def back(self) -> None:
-        for queue in self._queues:
-            queue.back()
+        self._subscribers.back()
 
     def ended(self) -> None:
         """There will be no session any more: nobody waits in vain."""
         for place in self._places.values():
             place.ready.set()
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path != "/" else f"/{name}"

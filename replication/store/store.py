@@ -220,6 +220,11 @@ def name_of(path: str) -> str:
     return path[path.rfind("/") + 1 :]
 
 
+def path_of(parent: str, name: str) -> str:
+    """'/a', 'b' → '/a/b'; '/', 'a' → '/a'."""
+    return f"{parent}/{name}" if parent != "/" else f"/{name}"
+
+
 def check_path(path: str) -> None:
     """Our own mistakes, not a client's: names reach a store validated. Raises ValueError."""
     if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):

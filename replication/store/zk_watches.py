@@ -29,8 +29,8 @@ import trio
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import EventType
 
-from barnabas.replication.store.events import EventQueue
-from barnabas.replication.store.store import StoreClosed, parent_of
+from barnabas.replication.store.events import EventQueue, Subscribers
+from barnabas.replication.store.store import StoreClosed, name_of, parent_of, path_of
 from barnabas.replication.store.zk_client import GONE, failure
 from barnabas.replication.store.zk_link import Link, Request
 
@@ -62,12 +62,11 @@ class _Place:
     `ready` is set when, on one connection, the node, the list and all children of the list had their watches.
     """
 
-    __slots__ = ("names", "ready", "trouble", "users", "watch")
+    __slots__ = ("names", "ready", "trouble", "watch")
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.watch: object | None = None
-        self.users = 0
         self.ready = trio.Event()
         self.trouble: BaseException | None = None
 
@@ -99,21 +98,14 @@ class Watches:
         self._full_path = full_path
         self._places: dict[str, _Place] = {}
         self._seen: dict[str, _Seen] = {}
-        self._queues: set[EventQueue] = set()
+        self._subscribers = Subscribers()
         self._pass: _Pass | None = None  # of the present connection; what belongs to an older one does not count
 
     @asynccontextmanager
     async def subscribed(self, places: Collection[str]) -> AsyncIterator[EventQueue]:
         """Events of `places` while inside. Waits until everything is watched. Raises StoreError."""
-        queue = EventQueue(places)
-        self._queues.add(queue)
-        added = []
-        for path in queue.places:
-            place = self._places.get(path)
-            if place is None:
-                place = self._places[path] = _Place()
-                added.append(path)
-            place.users += 1
+        queue, added = self._subscribers.enter(places)
+        self._places.update((path, _Place()) for path in added)
         try:
             if added and self._link.connected:
                 self._set(added, quiet=True)
@@ -124,24 +116,17 @@ class Watches:
                     raise failure(path, trouble)
             yield queue
         finally:
-            self._queues.discard(queue)
-            for path in queue.places:
-                self._leave(path)
-
-    def _leave(self, path: str) -> None:
-        place = self._places[path]
-        place.users -= 1
-        if not place.users:
-            del self._places[path]
-            for name in [path, *(_join(path, name) for name in place.names)]:
-                if not self._is_wanted(name):
-                    self._seen.pop(name, None)
+            for path in self._subscribers.leave(queue):
+                place = self._places.pop(path)
+                for name in [path, *(path_of(path, name) for name in place.names)]:
+                    if not self._is_wanted(name):
+                        self._seen.pop(name, None)
 
     def _is_wanted(self, path: str) -> bool:
         if path in self._places:
             return True
         above = self._places.get(parent_of(path))
-        return above is not None and path != "/" and path[path.rfind("/") + 1 :] in above.names
+        return above is not None and path != "/" and name_of(path) in above.names
 
     # -- the session -------------------------------------------------------------------------------------------------
 
@@ -161,12 +146,10 @@ class Watches:
         return place is not None and place.ready.is_set()
 
     def session_lost(self) -> None:
-        for queue in self._queues:
-            queue.lost()
+        self._subscribers.lost()
 
     def session_back(self) -> None:
-        for queue in self._queues:
-            queue.back()
+        self._subscribers.back()
 
     # -- setting watches ---------------------------------------------------------------------------------------------
 
@@ -205,7 +188,7 @@ class Watches:
                 if place is not None and place.watch is None and stamp is not None:  # it came back unseen
                     self._link.put([self._children_request(path, quiet=False)], in_front=True)
                 if is_news:
-                    self._report([path])
+                    self._subscribers.report([path])
             else:
                 seen.watch, seen.stamp = None, _UNKNOWN
                 self._failed(path, error, lambda: self._set_node_again(path))
@@ -257,20 +240,20 @@ class Watches:
     def _compare(self, path: str, place: _Place, names: set[str], quiet: bool, within: _Pass | None) -> None:
         """Take over a list of children: watch those that are not watched, forget those that are gone."""
         before, place.names = place.names, names
-        news = [_join(path, name) for name in names ^ before]
+        news = [path_of(path, name) for name in names ^ before]
         requests = []
         for name in names:
-            child = _join(path, name)
+            child = path_of(path, name)
             seen = self._seen.get(child)
             if seen is None or seen.watch is None:
                 # a known child without a watch lost it with its connection: compare. A new one is reported here
                 requests.append(self._node_request(child, quiet=quiet or name not in before, within=within))
         for name in before - names:
-            if not self._is_wanted(_join(path, name)):
-                self._seen.pop(_join(path, name), None)
+            if not self._is_wanted(path_of(path, name)):
+                self._seen.pop(path_of(path, name), None)
         self._link.put(requests, in_front=True)
         if not quiet:
-            self._report(news)
+            self._subscribers.report(news)
 
     def _failed(self, path: str, error: BaseException, again: Callable[[], None]) -> None:
         """A watch could not be set. With the connection gone, all of them will be; otherwise try in a while."""
@@ -296,7 +279,7 @@ class Watches:
         if kind == EventType.DELETED:
             above = self._places.get(parent_of(path))
             if above is not None:
-                above.names.discard(path[path.rfind("/") + 1 :])
+                above.names.discard(name_of(path))
         if self._is_wanted(path):
             requests.append(self._node_request(path, quiet=True))
         else:
@@ -304,19 +287,10 @@ class Watches:
         if place is not None and place.watch is None and kind != EventType.DELETED:
             requests.append(self._children_request(path, quiet=False))
         self._link.put(requests, in_front=True)
-        self._report([path])
+        self._subscribers.report([path])
 
     def _children_fired(self, path: str, watch: object, kind: str) -> None:
         place = self._places.get(path)
         if place is not None and place.watch is watch:
             place.watch = None
             self._link.put([self._children_request(path, quiet=False)], in_front=True)
-
-    def _report(self, paths: Collection[str]) -> None:
-        if paths:
-            for queue in self._queues:
-                queue.offer(paths)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}/{name}" if path != "/" else f"/{name}"
