@@ -1,5 +1,5 @@
-"""What docs/testing.md says of records, faults and the control channel is true: its tests are run, its faults made, and
-its list of routes is the channel's.
+"""What docs/testing.md says of records, faults and the control channel is true: its tests are run, and those of the
+README; its faults are made, and its list of routes is the channel's.
 """
 
 from __future__ import annotations
@@ -61,6 +61,14 @@ def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F8
     imports = "import pytest\nfrom confluent_kafka import Producer\nfrom kafka import KafkaProducer\n\n\n"
     suite.makepyfile(imports + "\n\n".join(blocks))
     suite.runpytest_subprocess().assert_outcomes(passed=sum(block.count("def test_") for block in blocks))
+
+
+@pytest.mark.slow
+def test_those_of_the_readme_pass(suite: pytest.Pytester) -> None:  # noqa: F811
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Test suites\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    suite.makepyfile(block)
+    suite.runpytest_subprocess().assert_outcomes(passed=2)
 
 
 @pytest.mark.slow
