@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -243,6 +243,18 @@ def reserve(port: int) -> socket.socket:
         sock.close()
         raise BrokerError(f"port {port} cannot be used: {error.strerror or error}") from None
     return sock
+
+
+def close_after(error: BaseException | None, close: Callable[[], None]) -> None:
+    """The end of a `with` block of which `error` came. Raises BrokerError as `close` does, unless there is an error:
+    what went wrong in the block is probably a consequence, and both should be read.
+    """
+    try:
+        close()
+    except BrokerError as ended:
+        if error is None:
+            raise
+        error.add_note(str(ended))
 
 
 def ended_with(code: int) -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
+from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, close_after, reserve, text_of, topic_texts
 from barnabas.clock import Snapshot
 from barnabas.cluster_clock import ClusterClock
 from barnabas.cluster_snapshots import ClusterSnapshot, check, forget, put_back, remove_all_of, take
-from barnabas.process import ADMINISTRATOR, ADMINISTRATOR_PASSWORD, SECURITY, USERS
+from barnabas.security import ADMINISTRATOR, Security
 
 if TYPE_CHECKING:
     from barnabas.faults import Faults
@@ -208,14 +208,9 @@ class Cluster:
         for key in ("log.dirs", "log.dir"):
             if key in said:
                 raise ValueError(f"{key} is not among the settings of barnabas.Cluster: say data=DIRECTORY")
-        if security is None and users is not None:
-            raise ValueError("users of barnabas.Cluster have no effect without security")
-        if security not in (None, *SECURITY):
-            raise ValueError(f"security of barnabas.Cluster is one of {', '.join(SECURITY)}, not {security!r}")
         self._count = brokers
         self._settings = {**_defaults(brokers), **said}
-        self._security = security
-        self._users = {ADMINISTRATOR: ADMINISTRATOR_PASSWORD, **(USERS if users is None else users)}
+        self._security = Security(security, users, "barnabas.Cluster")
         self._topics = topic_texts(topics, "barnabas.Cluster")
         self._data = None if data is None else Path(data).absolute()
         self._log_level = log_level
@@ -269,7 +264,7 @@ class Cluster:
         from barnabas.topics import Topics
 
         def access() -> ClientAccess | None:
-            return None if self._security is None else self.access(ADMINISTRATOR)
+            return self.access(ADMINISTRATOR) if self._security else None
 
         return Topics(self._running, access, self._timeout_s)
 
@@ -283,19 +278,13 @@ class Cluster:
 
     def access(self, user: str | None = None, *, mechanism: str = "SCRAM-SHA-256") -> ClientAccess:
         """As `barnabas.Broker.access`, for all brokers."""
-        from barnabas.server.security.client_access import MECHANISMS, ClientAccess
 
-        if self._security is None:
-            raise ValueError("the cluster has no security: say barnabas.Cluster(security=…)")
-        name = next((each for each in self._users if each != ADMINISTRATOR), ADMINISTRATOR) if user is None else user
-        if name not in self._users:
-            raise ValueError(f"the cluster has no user {name!r}, but {', '.join(self._users)}")
-        if mechanism not in MECHANISMS:
-            raise ValueError(f"the cluster has no mechanism {mechanism!r}, but {', '.join(MECHANISMS)}")
-        bootstrap = self.bootstrap
-        assert self._home is not None
-        files = str(self._home.path / "security")
-        return ClientAccess(bootstrap, self._security, files, name, self._users[name], mechanism)
+        def place() -> tuple[str, Path]:
+            bootstrap = self.bootstrap
+            assert self._home is not None
+            return bootstrap, self._home.path / "security"
+
+        return self._security.access(user, mechanism, place)
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -367,13 +356,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.close()
-        except BrokerError as ended:
-            if error is None:
-                raise
-            # What went wrong in the block is probably a consequence; both should be read.
-            error.add_note(str(ended))
+        close_after(error, self.close)
 
     # -- topics and groups -------------------------------------------------------------------------------------------
 
@@ -408,7 +391,7 @@ class Cluster:
         from barnabas.server.network.blocking_cluster import BlockingCluster
 
         tls = credentials = None
-        if self._security is not None:
+        if self._security:
             administrator = self.access(ADMINISTRATOR)
             credentials, tls = administrator.credentials, administrator.ssl_context()
         options: dict[str, Any] = {"client_id": KIT_CLIENT_ID, "tls": tls, "credentials": credentials}
@@ -480,10 +463,7 @@ class Cluster:
             arguments += ["--log-name", f"broker-{id_}", "--control", "127.0.0.1:0", "--exit-with-parent"]
             if self._data is None and id_ == 1:
                 arguments.append(str(home))
-            if self._security is not None:
-                arguments += ["--security", self._security, "--security-files", str(home / "security")]
-                for name, password in self._users.items():
-                    arguments += ["--user", f"{name}:{password}"]
+            arguments += self._security.arguments(home / "security")
             own = {**self._settings, "broker.id": str(id_), "metadata.store.socket": str(self._store.socket)}
             for key, value in own.items():
                 arguments += ["--set", f"{key}={value}"]

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, reserve, text_of, topic_texts
+from barnabas.child import KIT_CLIENT_ID, BrokerError, Child, Home, close_after, reserve, text_of, topic_texts
+from barnabas.security import ADMINISTRATOR, Security
 
 if TYPE_CHECKING:
     from barnabas.clock import Clock, Snapshot
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "BrokerError"]
 
-SECURITY = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-ADMINISTRATOR, ADMINISTRATOR_PASSWORD = "admin", "admin-secret"
-USERS = {"alice": "alice-secret"}
 STOP_S = 10.0
 SNAPSHOTS_SUFFIX = ".barnabas-snapshots"
 """Of the directory beside the data: `barnabas.server.storage.snapshots`."""
@@ -74,14 +72,9 @@ class Broker:
         for key in ("log.dirs", "log.dir"):
             if key in self._settings:
                 raise ValueError(f"{key} is not among the settings of barnabas.Broker: say data=DIRECTORY")
-        if security is None and users is not None:
-            raise ValueError("users of barnabas.Broker have no effect without security")
-        if security not in (None, *SECURITY):
-            raise ValueError(f"security of barnabas.Broker is one of {', '.join(SECURITY)}, not {security!r}")
-        if security is not None and "listeners" in self._settings:
+        self._security = Security(security, users, "barnabas.Broker")
+        if self._security and "listeners" in self._settings:
             raise ValueError("security of barnabas.Broker makes its own listener: leave listeners out of the settings")
-        self._security = security
-        self._users = {ADMINISTRATOR: ADMINISTRATOR_PASSWORD, **(USERS if users is None else users)}
         self._topics = topic_texts(topics, "barnabas.Broker")
         self._data = None if data is None else Path(data).absolute()
         self._port = port
@@ -169,7 +162,7 @@ class Broker:
         from barnabas.topics import Topics
 
         def access() -> ClientAccess | None:
-            return None if self._security is None else self.access(ADMINISTRATOR)
+            return self.access(ADMINISTRATOR) if self._security else None
 
         return Topics(lambda: [self.bootstrap], access, self._timeout_s)
 
@@ -179,17 +172,7 @@ class Broker:
         user. mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises BrokerError before the first start
         and after the end, ValueError for what is not there.
         """
-        from barnabas.server.security.client_access import MECHANISMS, ClientAccess
-
-        if self._security is None:
-            raise ValueError("the broker has no security: say barnabas.Broker(security=…)")
-        name = next((each for each in self._users if each != ADMINISTRATOR), ADMINISTRATOR) if user is None else user
-        if name not in self._users:
-            raise ValueError(f"the broker has no user {name!r}, but {', '.join(self._users)}")
-        if mechanism not in MECHANISMS:
-            raise ValueError(f"the broker has no mechanism {mechanism!r}, but {', '.join(MECHANISMS)}")
-        bootstrap, files = self.bootstrap, str(self._files)
-        return ClientAccess(bootstrap, self._security, files, name, self._users[name], mechanism)
+        return self._security.access(user, mechanism, lambda: (self.bootstrap, self._files))
 
     @property
     def _files(self) -> Path:
@@ -251,13 +234,7 @@ class Broker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.close()
-        except BrokerError as ended:
-            if error is None:
-                raise
-            # What went wrong in the block is probably a consequence; both should be read.
-            error.add_note(str(ended))
+        close_after(error, self.close)
 
     # -- topics and groups -------------------------------------------------------------------------------------------
 
@@ -314,7 +291,7 @@ class Broker:
         from barnabas.server.network.blocking_client import BlockingClient, NoAnswer
 
         credentials, tls = None, None
-        if self._security is not None:
+        if self._security:
             administrator = self.access(ADMINISTRATOR)
             credentials, tls = administrator.credentials, administrator.ssl_context()
         try:
@@ -342,10 +319,7 @@ class Broker:
         arguments += ["--control", "127.0.0.1:0", "--exit-with-parent"]
         if self._data is None and self._home is not None:
             arguments.append(str(self._home.path))
-        if self._security is not None:
-            arguments += ["--security", self._security, "--security-files", str(self._files)]
-            for name, password in self._users.items():
-                arguments += ["--user", f"{name}:{password}"]
+        arguments += self._security.arguments(self._files)
         for key, value in self._settings.items():
             arguments += ["--set", f"{key}={value}"]
         for topic in self._topics:
