@@ -1,4 +1,4 @@
-"""What is given to users for running a cluster: each is executed."""
+"""What is given to users for running a cluster (docs/cluster.md): each is executed."""
 
 from __future__ import annotations
 
