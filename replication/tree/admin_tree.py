@@ -7,7 +7,7 @@
 | /admin/preferred_replica_election | kafka-preferred-replica-election | elected, then the node goes |
 | /isr_change_notification/isr_change_N | leaders before 2.7-IV2, which write states | read again, node goes |
 | /log_dir_event_notification/log_dir_event_N | a broker that has lost a log directory | it is asked, node goes |
-| /feature | no broker here; a controller makes it, as brokers since 2.7 expect | |
+| /feature | no broker here; the first controller makes it, as brokers since 2.7 expect | |
 
 Notifications from before a term are discarded: its controller reads all states anyway. Source: `KafkaZkClient.scala`
 (core, 3.9).
@@ -30,7 +30,7 @@ from barnabas.replication.store.store import (
     Set,
     Store,
 )
-from barnabas.replication.tree import paths
+from barnabas.replication.tree import features, paths
 from barnabas.replication.tree.paths import Assignment, BadNode, TopicNode
 
 Unreadable = Callable[[BadNode], None]
@@ -44,13 +44,17 @@ class AdminRequests(NamedTuple):
     elections: list[TopicPartition] | None
 
 
-async def begin_admin_nodes(store: Store, guard: Check, unreadable: Unreadable) -> AdminRequests:
-    """A term begins: drop old notifications, make /feature, read what old tools ask for."""
+async def begin_admin_nodes(
+    store: Store, guard: Check, unreadable: Unreadable, new_levels: features.Levels
+) -> AdminRequests:
+    """A term begins: drop old notifications, make /feature with `new_levels` if there is none, read what old tools ask
+    for.
+    """
     await drop_log_dir_events(store, guard, await store.children(paths.LOG_DIR_EVENTS))
     await drop_isr_changes(store, guard, await store.children(paths.ISR_CHANGES))
     if await store.get(paths.FEATURE) is None:
         try:
-            await store.commit([guard, Create(paths.FEATURE, paths.encode_features())])
+            await store.commit([guard, Create(paths.FEATURE, features.encode_finalised(new_levels))])
         except NodeExists:
             pass
     return AdminRequests(await read_reassignments(store, unreadable), await read_elections(store, unreadable))

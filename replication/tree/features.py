@@ -6,9 +6,10 @@ and the rules for changes. Pure, but for two functions that read and write the s
 
 Levels are whole numbers; 0 is a feature switched off, which a cluster's node leaves out. Status 0 means that no
 feature may be finalised (an inter-broker protocol before 2.7). Brokers of Apache Kafka 3.x stop when the node names a
-feature that they do not know, and know none of ours, so in a cluster nothing is finalised unless it is asked for, and
+feature that they do not know, and know none of ours, so with ZooKeeper nothing is finalised unless it is asked for, and
 asked only while every registered broker says that it can. In the registration the lowest level is written as 1, since
-those before 3.9 cannot read a 0.
+those before 3.9 cannot read a 0. Where no such broker can join, in a store of ours, a new cluster begins with the
+newest levels, as `kafka-storage format` of 4.3 has it; one that is there keeps its own.
 
 `metadata.version` is in neither place. It names what brokers write for each other: in Apache Kafka 3.x with ZooKeeper
 that is `inter.broker.protocol.version`, whose names have the levels' numbers, and so it is here. The setting decides,
@@ -54,6 +55,8 @@ SUPPORTED: Final[Mapping[str, Range]] = {
     TRANSACTION_VERSION: (0, 2),
 }
 """First and last level that this broker knows."""
+NEWEST: Final[Levels] = {name: last for name, (_, last) in SUPPORTED.items()}
+"""What a new cluster begins with if no broker of Apache Kafka 3.x can join it."""
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2

@@ -351,11 +351,6 @@ def decode_log_dir_event(path: str, data: bytes) -> int:
     return _Object(path, data).number("broker")
 
 
-def encode_features() -> bytes:
-    """Data of /feature in a cluster without finalized features."""
-    return _dump({"version": 2, "status": 1, "features": {}})
-
-
 def encode_producer_ids(block: ProducerIdBlock) -> bytes:
     """Data of /latest_producer_id_block."""
     return _dump({"version": 1, "broker": block.broker, "block_start": str(block.first), "block_end": str(block.last)})

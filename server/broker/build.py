@@ -20,7 +20,7 @@ import trio
 from barnabas.kproto import KafkaError, uuid_to_text
 from barnabas.logdir import LogDirs
 from barnabas.replication import BrokerImage, Endpoint, Image, Store, new_uuid, partition_count
-from barnabas.replication.tree.features import SHARE_VERSION, TRANSACTION_VERSION
+from barnabas.replication.tree.features import NEWEST, SHARE_VERSION, TRANSACTION_VERSION
 from barnabas.replication.tree.users import SECRET_BYTES, settle_secret
 from barnabas.server.apis import APIS
 from barnabas.server.broker.protection import Protection
@@ -370,6 +370,7 @@ def _member(ground: Ground, partitions: Partitions) -> ClusterMember:
         cluster_id=meta.cluster_id if meta else None,
         recovered=not ground.dirs.was_clean,
         broker_configs_changed=ground.broker_configs_changed,
+        new_levels=NEWEST if config.store_socket is not None else {},
     )
     member.run_beside("electing preferred leaders", LeaderBalance(member, ground.current_config).run)
     return member

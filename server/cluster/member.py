@@ -115,7 +115,7 @@ class ClusterMember:
     cluster_id: of the log directory, or None; make_cluster_id: for the first broker of a cluster. recovered: logs of
     this broker may have lost their ends since it last ran, so partitions that it leads get new leader epochs if no
     other controller has seen it register. broker_configs_changed: called with the dynamic settings of brokers, by id
-    and '<default>'.
+    and '<default>'. new_levels: of features, which a new cluster begins with.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class ClusterMember:
         cluster_id: str | None = None,
         recovered: bool = False,
         broker_configs_changed: Callable[[Mapping[str, Mapping[str, str]]], None] | None = None,
+        new_levels: Mapping[str, int] | None = None,
     ) -> None:
         self.store = SteadyStore(store)
         """The store that waits for lost connections; for other users than the controller."""
@@ -145,6 +146,7 @@ class ClusterMember:
         self._cluster_id = cluster_id
         self._recovered = recovered
         self._broker_configs_changed = broker_configs_changed
+        self._new_levels = new_levels or {}
         self._receiver = Receiver(
             broker.id, partitions, self.store, broker_epoch=lambda: self._broker.epoch, decided=self._decided
         )
@@ -369,7 +371,7 @@ class ClusterMember:
         log.info("elected controller: epoch %d, %d topics", term.epoch, len(image.topics))
         restarted = [self._broker.id] if self._recovered else []
         self._recovered = False
-        requests = await admin_tree.begin_admin_nodes(self.store, machine.guard, self._unreadable)
+        requests = await admin_tree.begin_admin_nodes(self.store, machine.guard, self._unreadable, self._new_levels)
         deletions = await read_deletions(self.store)
         await self._perform(
             machine.elected(

@@ -14,6 +14,7 @@ from barnabas.replication.tree.cluster_tree import concerns, make_roots
 from barnabas.replication.tree.paths import BadNode
 
 GUARD = Check("/controller_epoch", 0)
+LEVELS = {"share.version": 1}
 
 
 @pytest.fixture
@@ -57,16 +58,16 @@ async def test_a_term_begins(session: EmbeddedSession) -> None:
         Create("/log_dir_event_notification/log_dir_event_", b"?", sequential=True),
     ]
     await session.commit(notifications)
-    requests = await admin_tree.begin_admin_nodes(session, GUARD, refuse)
+    requests = await admin_tree.begin_admin_nodes(session, GUARD, refuse, LEVELS)
     assert requests == admin_tree.AdminRequests(None, None)
     assert await session.children("/isr_change_notification") == []
     assert await session.children("/log_dir_event_notification") == []
     node = await session.get("/feature")
     assert node is not None
-    assert node.data == b'{"version":2,"status":1,"features":{}}'
+    assert node.data == b'{"version":2,"status":1,"features":{"share.version":1}}'
     await session.commit([Set("/feature", b"somebody's"), Create(paths.REASSIGNMENTS, paths.encode_reassignments({}))])
     await session.commit([Create(paths.PREFERRED_ELECTION, paths.encode_partitions([("t", 1)]))])
-    requests = await admin_tree.begin_admin_nodes(session, GUARD, refuse)
+    requests = await admin_tree.begin_admin_nodes(session, GUARD, refuse, LEVELS)
     assert requests == admin_tree.AdminRequests({}, [("t", 1)])
     node = await session.get("/feature")
     assert node is not None
