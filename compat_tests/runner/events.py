@@ -25,7 +25,7 @@ import pytest
 
 from compat_tests.harness.matrix import PROPERTY, declared_absent
 
-MARKERS = ("slow", "campaign", "jvm", "kcat")
+MARKERS = ("slow", "campaign", "jvm", "kcat", "go")
 WORST = ("passed", "skipped", "failed")
 LONGEST_TEXT = 12_000
 

@@ -112,6 +112,8 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     if "jvm" not in missing:
         # It waits for the network most of the time.
         made.steps.append(JARS)
+    if "go" not in missing and any("go" in group.markers for group in found):
+        made.steps.append(Step("building with franz-go", ("-m", "compat_tests.clients.franz.program")))
     made.steps.append(TYPES)
     fast = [group for group in found if "slow" not in group.markers]
     made.steps += _fast(fast)

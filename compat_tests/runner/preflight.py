@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 JAVA_WANTED = 17
+GO_WANTED = (1, 26)
+"""What franz-go asks for (`compat_tests/clients/franz/src/go.mod`)."""
 DISK_WANTED_BYTES = 4 << 30
 """The environment and the jars take 1.4 GB, what brokers leave behind for the look at the end up to 2."""
 LOOK_TIMEOUT_S = 10
 _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+_GO_VERSION = re.compile(r"go version go([0-9]+)\.([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Tool:
 def look(environment: Mapping[str, str] | None = None) -> list[Tool]:
     """All tools, those that are there and those that are not."""
     env = os.environ if environment is None else environment
-    return [jdk(env), kcat(env), rust(env), namespaces(env)]
+    return [jdk(env), kcat(env), go(env), rust(env), namespaces(env)]
 
 
 def jdk(env: Mapping[str, str]) -> Tool:
@@ -80,6 +83,25 @@ def kcat(env: Mapping[str, str]) -> Tool:
         if os.geteuid() == 0 or (lists.is_dir() and any(lists.glob("*_Packages*"))):
             return Tool("kcat", "kcat", found="from the archive, by apt-get")
     return Tool("kcat", "kcat", missing="no kcat: install it (Debian, Ubuntu: apt-get install kcat)")
+
+
+def go(env: Mapping[str, str]) -> Tool:
+    """A Go that builds the program with franz-go, without asking for a newer one."""
+    wanted = "{}.{}".format(*GO_WANTED)
+    program = shutil.which("go", path=env.get("PATH"))
+    if program is None:
+        return Tool("Go", "go", missing=f"no go: install Go {wanted} or newer")
+    try:
+        done = subprocess.run(
+            [program, "version"], env=env, capture_output=True, text=True, timeout=LOOK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Tool("Go", "go", missing=f"{program} does not answer")
+    said = _GO_VERSION.match(done.stdout)
+    if said is None or (int(said[1]), int(said[2])) < GO_WANTED:
+        found = done.stdout.strip() or "one that does not say its version"
+        return Tool("Go", "go", missing=f"Go {wanted} or newer is wanted, this is {found}")
+    return Tool("Go", "go", found=f"Go {said[1]}.{said[2]}")
 
 
 def rust(env: Mapping[str, str]) -> Tool:

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, java
 from compat_tests.runner.plan import JARS, PURE_TOO, TYPES, Group, Plan, groups, plan
-from compat_tests.runner.preflight import Tool, jdk, kcat, rust
+from compat_tests.runner.preflight import Tool, go, jdk, kcat, rust
 
 FOUND = [
     Group("kproto/tests/test_codec.py", frozenset(), 5000),
@@ -151,10 +151,38 @@ def test_a_jdk_must_be_new_enough(tmp_path: Path, version: str, lacks: str) -> N
     assert bool(found.missing) == bool(lacks)
 
 
+@pytest.mark.parametrize(
+    ("version", "found", "missing"),
+    [
+        ("go version go1.26.0 linux/amd64", "Go 1.26", ""),
+        ("go version go2.0 linux/arm64", "Go 2.0", ""),
+        ("go version go1.19.8 linux/amd64", "", "Go 1.26 or newer is wanted, this is go version go1.19.8 linux/amd64"),
+        ("?", "", "Go 1.26 or newer is wanted, this is ?"),
+    ],
+)
+def test_a_go_must_be_new_enough(tmp_path: Path, version: str, found: str, missing: str) -> None:
+    (tmp_path / "go").write_text(f"#!/bin/sh\necho '{version}'\n")
+    (tmp_path / "go").chmod(0o755)
+    looked = go({"PATH": str(tmp_path)})
+    assert (looked.found, looked.missing) == (found, missing)
+
+
+def test_without_go() -> None:
+    franz = Group("compat_tests/go/test_go.py", frozenset({"slow", "go"}), 20)
+    here = plan([*FOUND, franz], [*HERE, Tool("Go", "go", found="Go 1.26")], everything=True)
+    assert here.steps[1].title == "building with franz-go"
+    assert steps(here)["compat_tests/go"] == 20
+    made = plan([*FOUND, franz], [*HERE, Tool("Go", "go", missing="no go: install it")], everything=True)
+    assert "building with franz-go" not in [step.title for step in made.steps]
+    assert "compat_tests/go" not in steps(made)
+    assert made.left_out == {"without Go: no go: install it": 20}
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path)}
     assert jdk(nothing).missing.startswith("no java, javac, mvn: install")
     assert kcat(nothing).missing.startswith("no kcat: install")
+    assert go(nothing).missing.startswith("no go: install")
     home = tmp_path / "home" / "bin"
     home.mkdir(parents=True)
     for name in ("java", "javac"):

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import confluent_kafka as ck
 
 from compat_tests.harness.client import Partition, Refused
-from compat_tests.harness.members_jvm import ANSWER_S, MembersJvm
+from compat_tests.harness.members import ANSWER_S
+from compat_tests.harness.members_jvm import MembersJvm
 
 SOURCE = Path(__file__).parent / "src" / "Members.java"
 

@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from compat_tests.clients.confluent.adapter import ConfluentClient
+from compat_tests.clients.franz.program import franz
+from compat_tests.harness.members import Members
 from compat_tests.harness.members_jvm import MembersJvm
 from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.subjects.share_groups.groups import SETTINGS, configure
-from compat_tests.subjects.share_groups.members import JAVA, SOURCE, JavaShareMember, RdkafkaShareMember, ShareMember
+from compat_tests.subjects.share_groups.members import (
+    FRANZ,
+    JAVA,
+    SOURCE,
+    FranzShareMember,
+    JavaShareMember,
+    RdkafkaShareMember,
+    ShareMember,
+)
 
 Make = Callable[..., Any]
 
@@ -40,6 +50,14 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MembersJvm]:
     started.stop()
 
 
+@pytest.fixture(scope="package")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
+    """Where franz-go's members are."""
+    started = franz(tmp_path_factory.mktemp("share-franz") / "stderr.log")
+    yield started
+    started.stop()
+
+
 @pytest.fixture
 def make(restartable: Restartable, request: pytest.FixtureRequest) -> Iterator[Make]:
     """`make(kind, group, *topics, explicit=False, **settings)`."""
@@ -55,6 +73,8 @@ def make(restartable: Restartable, request: pytest.FixtureRequest) -> Iterator[M
         member: ShareMember
         if kind == JAVA:
             member = JavaShareMember(request.getfixturevalue("jvm"), config, topics)
+        elif kind == FRANZ:
+            member = FranzShareMember(request.getfixturevalue("program"), config, topics)
         else:
             member = RdkafkaShareMember(config, topics)
         made.append(member)

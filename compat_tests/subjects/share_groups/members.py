@@ -1,4 +1,5 @@
-"""Members of share groups with one face: Java's KafkaShareConsumer (a JVM for many), and librdkafka's ShareConsumer.
+"""Members of share groups with one face: Java's KafkaShareConsumer (a JVM for many), librdkafka's ShareConsumer, and
+franz-go's (a process for many).
 
 Refused calls raise `compat_tests.harness.client.Refused` with Kafka's number, whatever the library.
 """
@@ -13,10 +14,11 @@ import confluent_kafka as ck
 
 from compat_tests.harness.checks import DEADLINE_S, wait_until
 from compat_tests.harness.client import Refused
+from compat_tests.harness.members import Members
 from compat_tests.harness.members_jvm import MembersJvm
 
 SOURCE = Path(__file__).parent / "src" / "ShareMembers.java"
-JAVA, LIBRDKAFKA = "Java 4.3.1", "librdkafka"
+JAVA, LIBRDKAFKA, FRANZ = "Java 4.3.1", "librdkafka", "franz-go"
 ACCEPT, RELEASE, REJECT, RENEW = "accept", "release", "reject", "renew"
 
 
@@ -159,6 +161,34 @@ class RdkafkaShareMember:
         if not self._is_closed:
             self._is_closed = True
             self._inner.close()
+
+
+class FranzShareMember:
+    """A client of franz-go with a share group. What was not said of a record of a poll is accepted by the next."""
+
+    def __init__(self, members: Members, config: Mapping[str, str], topics: Sequence[str]) -> None:
+        self._members = members
+        self._name = members.new_name()
+        self._is_closed = False
+        settings = {**config, "topics": ",".join(topics)}
+        self._ask("open", "share", *(f"{key}={value}" for key, value in settings.items()))
+
+    def _ask(self, command: str, *given: str) -> list[str]:
+        return [word for word in self._members.ask(command, self._name, *given) if word]
+
+    def poll(self, wait_s: float = 0.5) -> list[Got]:
+        return [_got(word) for word in self._ask("poll", str(round(wait_s * 1000)))]
+
+    def say(self, what: str, records: Sequence[Got]) -> None:
+        self._ask("acknowledge", what, *(f"{one.topic}:{one.partition}:{one.offset}" for one in records))
+
+    def commit(self) -> set[int]:
+        return {int(word) for word in self._ask("commit")}
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._ask("close")
 
 
 def poll_until(member: ShareMember, count: int, timeout: float = DEADLINE_S) -> list[Got]:

@@ -15,6 +15,7 @@ from compat_tests.subjects.share_groups.conftest import Make
 from compat_tests.subjects.share_groups.groups import LOCK_S
 from compat_tests.subjects.share_groups.members import (
     ACCEPT,
+    FRANZ,
     JAVA,
     LIBRDKAFKA,
     REJECT,
@@ -29,16 +30,21 @@ from compat_tests.subjects.share_groups.members import (
 
 Names = Callable[..., str]
 Groups = Callable[..., str]
-COLUMN = {JAVA: JAVA, LIBRDKAFKA: ConfluentClient.name}
+COLUMN = {JAVA: JAVA, LIBRDKAFKA: ConfluentClient.name, FRANZ: FRANZ}
 INVALID_RECORD_STATE = 121
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+NEEDS = {JAVA: [pytest.mark.jvm], LIBRDKAFKA: [], FRANZ: [pytest.mark.go]}
+pytestmark = pytest.mark.slow
 
 
 def case(title: str, *kinds: str) -> pytest.MarkDecorator:
     """One test for each client, with its place."""
     places = [
-        pytest.param(kind, id=kind.replace(" ", "-"), marks=pytest.mark.case("share groups", title, COLUMN[kind]))
-        for kind in kinds or (JAVA, LIBRDKAFKA)
+        pytest.param(
+            kind,
+            id=kind.replace(" ", "-"),
+            marks=[pytest.mark.case("share groups", title, COLUMN[kind]), *NEEDS[kind]],
+        )
+        for kind in kinds or (JAVA, LIBRDKAFKA, FRANZ)
     ]
     return pytest.mark.parametrize("kind", places)
 
@@ -186,7 +192,7 @@ def test_renewed(kind: str, client: ConfluentClient, make: Make, unique: Names, 
     assert set(first.acknowledged().values()) == {0}
 
 
-@case("share.renew.acknowledge.enable=false: a renewal is refused", JAVA)
+@case("share.renew.acknowledge.enable=false: a renewal is refused", JAVA, FRANZ)
 def test_renewal_is_refused(kind: str, client: ConfluentClient, make: Make, unique: Names, share_group: Groups) -> None:
     topic, group = ready_topic(client, unique()), share_group(share_renew_acknowledge_enable="false")
     member = make(kind, group, topic, explicit=True)
@@ -195,7 +201,7 @@ def test_renewal_is_refused(kind: str, client: ConfluentClient, make: Make, uniq
     assert member.commit() == {INVALID_RECORD_STATE}
 
 
-@case("share.acquire.mode=record_limit: no more than max.poll.records, also out of one batch", JAVA)
+@case("share.acquire.mode=record_limit: no more than max.poll.records, also out of one batch", JAVA, FRANZ)
 def test_record_limit(kind: str, client: ConfluentClient, make: Make, unique: Names, share_group: Groups) -> None:
     topic, group = ready_topic(client, unique()), share_group()
     one_batch(client, topic, 20)
