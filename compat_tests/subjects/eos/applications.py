@@ -42,6 +42,22 @@ class Application:
         assert self._program is not None
         self._program.wait_for("STATE RUNNING", timeout=READY_TIMEOUT_S)
 
+    def wait_until_failed(self, why: str) -> None:
+        """Return when a thread has failed with a text that holds *why*, and the process has ended."""
+        assert self._program is not None
+        self._program.wait_for("FAILED ", timeout=READY_TIMEOUT_S)
+        said = [line for line in self._program.lines if line.startswith("FAILED ")]
+        assert all(why in line for line in said), "\n".join(self._program.lines[-80:])
+        self.wait_until_ended()
+
+    def wait_until_ended(self) -> None:
+        """Return when it has come to an end by itself, in error."""
+        assert self._program is not None
+        self._program.wait_for("STATE ERROR", timeout=READY_TIMEOUT_S)
+        self._program.process.wait(CLOSE_TIMEOUT_S)
+        self._program.stop()
+        self._program = None
+
     def restored(self) -> int:
         """How many records of changelogs this process has read to have its state back."""
         found = map(_RESTORED.match, list(self._program.lines) if self._program else [])

@@ -11,6 +11,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.processor.StateRestoreListener;
@@ -21,6 +22,10 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
  * Arguments: bootstrap, application id, input topic, output topic, state directory, then key=value settings. It prints
  * "STATE ..." at each change of state, "RESTORED partition records" for each restored store, "FAILED ..." and ends with
  * status 1 when a thread fails, and "CLOSED" after a TERM. Without cache, so that no count is swallowed by the next one.
+ *
+ * Two settings are its own: "lengths.topic", another topic, makes another topology, which counts the words of each
+ * length there, too; "on.failure" names what becomes of the application when a thread fails, as does one on the word
+ * "poison" if this is set.
  */
 public final class WordCount {
     private WordCount() {
@@ -39,14 +44,30 @@ public final class WordCount {
             settings.put(setting.substring(0, at), setting.substring(at + 1));
         }
 
+        String lengths = (String) settings.remove("lengths.topic");
+        String onFailure = (String) settings.remove("on.failure");
+
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(arguments[2], Consumed.with(Serdes.String(), Serdes.String()))
-            .flatMapValues(line -> Arrays.asList(line.split(" ")))
+        KStream<String, String> words = builder.stream(arguments[2], Consumed.with(Serdes.String(), Serdes.String()))
+            .flatMapValues(line -> Arrays.asList(line.split(" ")));
+        if (onFailure != null)
+            words = words.peek((key, word) -> {
+                if (word.equals("poison"))
+                    throw new IllegalArgumentException(word);
+            });
+        words
             .groupBy((key, word) -> word, Grouped.<String, String>as("by-word").withKeySerde(Serdes.String()).withValueSerde(Serdes.String()))
             .count(Materialized.as("counts"))
             .mapValues(count -> Long.toString(count))
             .toStream()
             .to(arguments[3], Produced.with(Serdes.String(), Serdes.String()));
+        if (lengths != null)
+            words
+                .groupBy((key, word) -> String.valueOf(word.length()), Grouped.<String, String>as("by-length").withKeySerde(Serdes.String()).withValueSerde(Serdes.String()))
+                .count(Materialized.as("lengths"))
+                .mapValues(count -> Long.toString(count))
+                .toStream()
+                .to(lengths, Produced.with(Serdes.String(), Serdes.String()));
 
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         CountDownLatch over = new CountDownLatch(1);
@@ -58,7 +79,9 @@ public final class WordCount {
         streams.setUncaughtExceptionHandler(failure -> {
             System.out.println("FAILED " + failure);
             failure.printStackTrace(System.out);
-            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+            return onFailure == null
+                ? StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+                : StreamThreadExceptionResponse.valueOf(onFailure);
         });
         streams.setGlobalStateRestoreListener(new Restores());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
