@@ -481,6 +481,8 @@ def _defaults(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
         "zookeeper.session.timeout.ms": SESSION_MS,
     }
     return {key: str(value) for key, value in values.items()}

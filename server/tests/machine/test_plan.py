@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from barnabas import cluster as kit
 from barnabas.server.config.problems import SettingsRefused
-from barnabas.server.machine.plan import Plan, Wishes, make_plan
+from barnabas.server.machine.plan import Plan, Wishes, _defaults, make_plan
 
 FREE = itertools.count(40001)
 
@@ -51,6 +52,13 @@ def test_replicas_are_no_more_than_brokers(brokers: int, replicas: int, in_sync:
         assert config.get_int(f"{key}.replication.factor") == replicas
     assert config.get_int("min.insync.replicas") == config.get_int("transaction.state.log.min.isr") == in_sync
     assert config.get_int("share.coordinator.state.topic.min.isr") == in_sync
+
+
+@pytest.mark.parametrize("brokers", range(1, 5))
+def test_clusters_of_the_kit_have_the_same(brokers: int) -> None:
+    # That does without a delay because its brokers are those of `barnabas dev`.
+    by_dev = {"group.initial.rebalance.delay.ms": "0"}
+    assert kit._defaults(brokers) | by_dev == _defaults({}, Wishes(brokers=brokers))
 
 
 def test_what_is_said_holds(tmp_path: Path) -> None:
