@@ -17,10 +17,10 @@ from pathlib import Path
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.clusters.nodes import KafkaNode, Node, OurNode
+from compat_tests.clusters.kraft import KRaftNode
+from compat_tests.clusters.nodes import Node, OurNode
 from compat_tests.harness import dump_log
-from compat_tests.harness.brokers import KAFKA_JARS
-from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import run
 from compat_tests.subjects.exchange.filler import PENDING, until
@@ -44,25 +44,10 @@ SETTINGS = {
     "log.cleaner.dedupe.buffer.size": "4194304",
     "auto.create.topics.enable": "false",
 }
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-
-
-class KRaftNode(KafkaNode):
-    """Apache Kafka 4.3.1, one node that is its own controller."""
-
-    jars = KAFKA_JARS
-
-    def command(self) -> list[str]:
-        command = super().command()
-        if not (self.data / "meta.properties").exists():
-            properties = str(self.directory / "server.properties")
-            tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties]
-            run([java(), "-XX:TieredStopAtLevel=1", "-cp", classpath(self.jars), *tool])
-        return command
 
 
 def kraft(directory: Path, **settings: str) -> KRaftNode:
-    """Apache Kafka 4.3.1 on `directory`/data."""
+    """Apache Kafka 4.3.1 on `directory`/data, one node that is its own controller."""
     port, controller = free_ports(2)
     roles = {
         "process.roles": "broker,controller",

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.clusters.harness import Cluster
+from compat_tests.clusters.kraft import KRaftCluster
 from compat_tests.clusters.nodes import OURS
 from compat_tests.harness import dump_log
 from compat_tests.harness.checks import wait_until
@@ -30,6 +31,10 @@ LIMIT = 5
 PARTITIONS = 3
 ROUND_S = 3.0
 ROUNDS = 4
+REPLICATED = {
+    **dict(each.split("=", 1) for each in SETTINGS),
+    "share.coordinator.state.topic.replication.factor": "3",
+}
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(900)]
 
 
@@ -150,26 +155,39 @@ def dumped(data: Path) -> None:
         assert [each for each in wanted if each not in text] == [], text[-2000:]
 
 
-def test_of_leaders_and_coordinators(warm_jvms: WarmJvms, tmp_path: Path) -> None:
-    settings = {
-        **dict(each.split("=", 1) for each in SETTINGS),
-        "share.coordinator.state.topic.replication.factor": "3",
-    }
-    with Cluster(tmp_path / "cluster", [OURS] * 3, local=True, settings=settings) as cluster:
-        bootstrap = ",".join(node.bootstrap for node in cluster.nodes.values())
-        Tools(bootstrap, warm_jvms)("kafka-features", "upgrade", "--feature", "share.version=1")
-        cluster.create_topic("t", partitions=PARTITIONS)
-        configure(bootstrap, "g")
-        with working(bootstrap, "g", "t", tmp_path / "members.log") as members:
-            load = Load(bootstrap, "t")
-            wait_until(lambda: any(member.records() for member in members), "the first record", timeout=120)
-            for number in range(ROUNDS):
-                time.sleep(ROUND_S)
-                victim = cluster.leader("t", number % PARTITIONS)
-                if number == ROUNDS - 1:
-                    victim = cluster.leader("__share_group_state", 0)
-                cluster.node(victim).kill()
-                time.sleep(ROUND_S)
-                cluster.node(victim).start()
-                cluster.wait_healthy()
-            judge(members, load)
+def test_of_leaders_and_coordinators(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """Three brokers on the store of one machine; with `--peer kafka` three nodes of Apache Kafka 4.3.1 with KRaft."""
+    if pytestconfig.getoption("--peer") == "kafka":
+        with KRaftCluster(tmp_path / "cluster", settings=REPLICATED) as theirs:
+            leaders_are_killed(theirs, tmp_path / "members.log")
+    else:
+        with Cluster(tmp_path / "cluster", [OURS] * 3, local=True, settings=REPLICATED) as ours:
+            leaders_are_killed(ours, tmp_path / "members.log")
+
+
+def test_of_leaders_and_coordinators_with_zookeeper(
+    pytestconfig: pytest.Config, warm_jvms: WarmJvms, tmp_path: Path
+) -> None:
+    if pytestconfig.getoption("--peer") == "kafka":
+        pytest.skip("Apache Kafka with ZooKeeper has no share groups")
+    with Cluster(tmp_path / "cluster", [OURS] * 3, settings=REPLICATED) as cluster:
+        Tools(cluster.bootstrap, warm_jvms)("kafka-features", "upgrade", "--feature", "share.version=1")
+        leaders_are_killed(cluster, tmp_path / "members.log")
+
+
+def leaders_are_killed(cluster: Cluster | KRaftCluster, log: Path) -> None:
+    """One after the other, under load; at last a coordinator of share partitions."""
+    cluster.create_topic("t", partitions=PARTITIONS)
+    configure(cluster.bootstrap, "g")
+    with working(cluster.bootstrap, "g", "t", log) as members:
+        load = Load(cluster.bootstrap, "t")
+        wait_until(lambda: any(member.records() for member in members), "the first record", timeout=120)
+        for number in range(ROUNDS):
+            time.sleep(ROUND_S)
+            last = number == ROUNDS - 1
+            victim = cluster.leader("__share_group_state", 0) if last else cluster.leader("t", number % PARTITIONS)
+            cluster.node(victim).kill()
+            time.sleep(ROUND_S)
+            cluster.node(victim).start()
+            cluster.wait_healthy()
+        judge(members, load)
