@@ -51,6 +51,13 @@ def arguments(config: BrokerConfig, endpoints: Sequence[Endpoint], log_style: st
     password_file = config.get_optional_str("console.password.file")
     if password_file is not None:
         found += ["--password-file", password_file]
+    for option, key in (
+        ("--avro-schemas", "console.avro.schemas"),
+        ("--schema-registry", "console.schema.registry.url"),
+    ):
+        text = config.get_optional_str(key)
+        if text is not None:
+            found += [option, text]
     for option, key in (("--host", "console.host.names"), ("--proxy", "console.proxy.addresses")):
         for text in config.get_list(key):
             found += [option, text]

@@ -38,6 +38,8 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str], version: str) ->
 
 def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str) -> int:
     from barnabas.server.console.app import Options
+    from barnabas.server.console.avro.book import NO_PACKAGE, has_package
+    from barnabas.server.console.avro.registry import Registry
     from barnabas.server.console.serving import Open, Setup, run
     from barnabas.server.console.web.proxies import Proxies
     from barnabas.server.network.listeners import CannotListen
@@ -52,6 +54,18 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str)
         proxies = Proxies(chosen.proxy)
     except ValueError as error:
         raise Refused(f"--proxy: {error}; an address is expected, or a network as 10.0.0.0/8") from None
+    registry = None
+    url, user = _registry(chosen)
+    if url is not None:
+        try:
+            registry = Registry(url, user)
+        except ValueError as error:
+            raise Refused(f"--schema-registry cannot be used: {error}") from None
+    schemas = None if chosen.avro_schemas is None else Path(chosen.avro_schemas)
+    if schemas is not None and not schemas.is_dir():
+        raise Refused(f"--avro-schemas {schemas} is no directory")
+    if (registry is not None or schemas is not None) and not has_package():
+        raise Refused(NO_PACKAGE)
     bootstrap = bootstrap_of(chosen, environ)
     setup = Setup(
         bootstrap,
@@ -63,6 +77,8 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str)
         None if chosen.password_file is None else _password(chosen.password_file),
         chosen.login,
         chosen.timeout,
+        schemas,
+        registry,
     )
     watch = None
     if chosen.exit_with_parent:
@@ -81,6 +97,19 @@ def _serve(chosen: argparse.Namespace, environ: Mapping[str, str], version: str)
         if watch is not None:
             watch.ended()
     return OK
+
+
+def _registry(chosen: argparse.Namespace) -> tuple[str | None, str | None]:
+    """Where the schema registry is, and who comes there, by the names that Confluent's clients have for it. Raises
+    Unclear.
+    """
+    from barnabas.server.client.command_config import Unusable, read_values
+
+    try:
+        values = {} if chosen.command_config is None else read_values(chosen.command_config)
+    except Unusable as error:
+        raise Unclear(str(error)) from None
+    return chosen.schema_registry or values.get("schema.registry.url"), values.get("basic.auth.user.info")
 
 
 def _password(file: str) -> str:

@@ -30,14 +30,19 @@ class Unusable(Exception):
     """The file cannot be read or used; the text says why, and holds no secret."""
 
 
-def read_approach(path: str) -> Approach:
-    """Raises Unusable."""
+def read_values(path: str) -> dict[str, str]:
+    """What stands in the file. Raises Unusable."""
     try:
-        values = {each.key: each.value for each in parse_properties(decode_properties(Path(path).read_bytes()))}
+        return {each.key: each.value for each in parse_properties(decode_properties(Path(path).read_bytes()))}
     except OSError as error:
         raise Unusable(f"{path} cannot be read: {error.strerror or error}") from None
     except PropertiesError as error:
         raise Unusable(f"{path}, {error}") from None
+
+
+def read_approach(path: str) -> Approach:
+    """Raises Unusable."""
+    values = read_values(path)
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise Unusable(f"{path}: security.protocol={protocol} is refused: it must be one of {', '.join(PROTOCOLS)}")

@@ -9,7 +9,7 @@ Not done: fetch sessions (KIP-227), reading from followers (KIP-392), consumer g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -196,10 +196,12 @@ async def newest(
     committed: bool = False,
     bytes_max: int = SEARCH_BYTES_MAX,
     lane: str = LANE,
+    prepare: Callable[[Sequence[Read]], Awaitable[None]] | None = None,
 ) -> tuple[Backward, dict[TopicPartition, Failed]]:
     """The newest `count` records of these partitions together, and what failed. wanted(record): whether it counts; the
     search goes back until enough are found or `bytes_max` bytes were read. What turns out to be too much at once is
-    read again in smaller parts, so it may be some times that.
+    read again in smaller parts, so it may be some times that. prepare(records): called with what was read before
+    `wanted` is.
     """
     search = Backward(spans, count, wanted=wanted, bytes_max=bytes_max)
     failed: dict[TopicPartition, Failed] = {}
@@ -210,7 +212,10 @@ async def newest(
         found: list[Read] = []
         size = records = 0
         while not reader.is_done:
-            for record in await reader.read():
+            read = await reader.read()
+            if prepare is not None:
+                await prepare(read)
+            for record in read:
                 records += 1
                 size += record.size
                 if search.is_wanted(record):

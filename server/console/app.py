@@ -27,6 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from barnabas.server.client.failures import ClientError
+from barnabas.server.console.avro.book import Book
 from barnabas.server.console.desk import Desk
 from barnabas.server.console.doors import Door, NoEntry
 from barnabas.server.console.history import History
@@ -79,15 +80,22 @@ class Options:
 
 class Console:
     """An ASGI application; see the module. desk: whoever has none of his own shares it. now_ms(): the wall clock. door:
-    None: everybody is in.
+    None: everybody is in. book: of schemas for Avro.
     """
 
     def __init__(
-        self, desk: Desk, visitors: Visitors, options: Options, now_ms: Callable[[], int], door: Door | None = None
+        self,
+        desk: Desk,
+        visitors: Visitors,
+        options: Options,
+        now_ms: Callable[[], int],
+        door: Door | None = None,
+        book: Book | None = None,
     ) -> None:
         self._desk = desk
         self._visitors = visitors
         self._door = door
+        self._book = book or Book()
         self._options = options
         self._now_ms = now_ms
         self._form_bytes = 0
@@ -187,7 +195,7 @@ class Console:
         resume = request.headers.get("last-event-id", "")
         held = self._visitors.held(visitor)
         desk = held if isinstance(held, Desk) else self._desk
-        return Visit(desk, names, query, Fields(), self._now_ms(), self.history, is_json, resume)
+        return Visit(desk, names, query, Fields(), self._now_ms(), self.history, is_json, resume, self._book)
 
     async def _change(self, page: Page, request: Request, visitor: Visitor, visit: Visit) -> Done | View:
         """POST. One line in the audit, whatever comes of it."""

@@ -24,6 +24,7 @@ from barnabas.server.client.groups.values import ListedGroup
 from barnabas.server.client.log_dirs import LogDir, describe_log_dirs
 from barnabas.server.client.topics import list_topics
 from barnabas.server.client.view import TopicView
+from barnabas.server.console.avro.book import Given
 
 T = TypeVar("T")
 
@@ -96,6 +97,7 @@ class Desk:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.given = Given()
         self._topics = Kept(self._ask_topics, TOPICS_S)
         self._groups = Kept(self._ask_groups, GROUPS_S)
         self._sizes = Kept(self._ask_sizes, SIZES_S)

@@ -48,6 +48,7 @@ FORMS: Final[dict[str, tuple[str, ...]]] = {
     "topics.settings": ("name", "value", "default"),
     "topics.move": ("assignment",),
     "topics.delete": ("confirm", "what", "before", "partition"),
+    "topics.avro": ("part", "schema", "forget"),
     "topics.produce": ("key", "key_as", "value", "value_as", "headers", "partition", "lines"),
     "topics.transactions": ("partition", "producer_id", "start_offset"),
     "groups.reset": ("topic", "positions"),

@@ -20,7 +20,7 @@ from barnabas.server.console.pages.cluster import (
     transactions,
 )
 from barnabas.server.console.pages.groups import delete_group, group, group_reset, groups
-from barnabas.server.console.pages.records import live, live_events, produce, record, records, records_export
+from barnabas.server.console.pages.records import avro, live, live_events, produce, record, records, records_export
 from barnabas.server.console.pages.topics import (
     delete_topic,
     move_topic,
@@ -107,6 +107,13 @@ PAGES: Final = (
         is_json_too=False,
     ),
     Page("topics.record", "/topics/{topic}/record", record.show, "one record, whole"),
+    Page(
+        "topics.avro",
+        "/topics/{topic}/avro",
+        avro.show,
+        "by which Avro schemas a topic's keys and values are shown; give one",
+        avro.change,
+    ),
     Page("topics.produce", "/topics/{topic}/produce", produce.show, "write a record", produce.change),
     Page(
         "topics.transactions",

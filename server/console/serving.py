@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -19,6 +20,9 @@ from hypercorn.config import Config
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.console.app import Console, Options
+from barnabas.server.console.avro.book import Book, has_package
+from barnabas.server.console.avro.process import ProcessDecoder
+from barnabas.server.console.avro.registry import Registry
 from barnabas.server.console.desk import Desk
 from barnabas.server.console.doors import ClusterDoor, Door, PasswordDoor
 from barnabas.server.console.front import Bounds, Front
@@ -47,6 +51,7 @@ class Open(Exception):
 class Setup:
     """bootstrap, approach: of the brokers. listen: where. password: of the console; login: the mechanism by which
     visitors log in as users of the cluster; neither: everybody is in. timeout_s: of a request to the brokers.
+    avro_schemas: a directory of them. registry: of schemas.
     """
 
     bootstrap: Sequence[str]
@@ -56,6 +61,8 @@ class Setup:
     password: str | None = None
     login: str | None = None
     timeout_s: float = 10.0
+    avro_schemas: Path | None = None
+    registry: Registry | None = None
 
 
 async def run(setup: Setup, ready: Callable[[str], None]) -> None:
@@ -78,11 +85,14 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
             name = f"barnabas-console-{port}"
             visitors = Visitors(os.urandom, time.monotonic, name, must_log_in=door is not None)
             desk = Desk(client)
-            console = Console(desk, visitors, setup.options, _now_ms, door)
+            decoder = ProcessDecoder() if has_package() else None
+            book = Book(decoder, setup.avro_schemas, setup.registry)
+            console = Console(desk, visitors, setup.options, _now_ms, door, book)
             if setup.login is None or setup.approach.credentials is not None:  # else it is nobody at the brokers
                 following = partial(console.history.run, desk, _now_ms)
                 nursery.start_soon(contained, log, "following the lag of groups", following)
             ended = trio.Event()
+            nursery.start_soon(_closing, book)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 front = Front(Admission(console), _config(), Bounds(), setup.options.proxies.are_trusted)
                 await nursery.start(_until, front, listening, ended, nursery.cancel_scope)
@@ -97,6 +107,15 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
         for sock in listening:
             with suppress(OSError):
                 sock.close()
+
+
+async def _closing(book: Book) -> None:
+    """Ends what decodes when this is cancelled."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await book.aclose()
 
 
 async def _until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
+from urllib.parse import urlsplit
 
 from barnabas.server.settings.endpoints import parse_http
 from barnabas.server.settings.model import Check, Setting, Type, Value, works
@@ -16,6 +17,15 @@ def _is_http(value: Value) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_registry(value: Value) -> bool:
+    """Names and passwords would be seen in the list of processes."""
+    try:
+        parts = urlsplit(str(value))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        return False
 
 
 def _are_networks(value: Value) -> bool:
@@ -64,6 +74,22 @@ SETTINGS: tuple[Setting, ...] = (
         "Addresses or networks (10.0.0.0/8) of proxies before the console, whose X-Forwarded-For says who visits, and "
         "whose X-Forwarded-Proto, if it is https, that cookies are for encrypted ways only.",
         Check("addresses, or networks as 10.0.0.0/8", _are_networks),
+        note=_OURS,
+    ),
+    works(
+        "console.avro.schemas",
+        Type.STRING,
+        None,
+        "A directory with the Avro schemas by which the console shows records: TOPIC-value.avsc, TOPIC-key.avsc.",
+        note=_OURS,
+    ),
+    works(
+        "console.schema.registry.url",
+        Type.STRING,
+        None,
+        "Where the console finds Avro schemas whose ids stand in records (Confluent's REST API), as http://host:port "
+        "or https://host. A name and password for it, basic.auth.user.info, stand in console.command.config.",
+        Check("http://host:port or https://host, without name or password", _is_registry),
         note=_OURS,
     ),
     works(

@@ -113,6 +113,16 @@ def add_console(commands: Commands, add_logging: Callable[[argparse.ArgumentPars
         metavar="ADDRESS",
         help="a proxy before it, or a network of such: its X-Forwarded-For and -Proto count; may be repeated",
     )
+    console.add_argument(
+        "--avro-schemas",
+        metavar="DIRECTORY",
+        help="schemas by which records are shown, as TOPIC-value.avsc and TOPIC-key.avsc",
+    )
+    console.add_argument(
+        "--schema-registry",
+        metavar="URL",
+        help="where the schemas are whose ids stand in records (Confluent's REST API)",
+    )
     console.add_argument("--read-only", action="store_true", help="nothing can be changed")
     console.add_argument(
         "--exit-with-parent",

@@ -11,6 +11,7 @@ from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import Span, spans
 from barnabas.server.client.reader import SEARCH_BYTES_MAX
 from barnabas.server.client.view import TopicView
+from barnabas.server.console.avro.book import Lens
 from barnabas.server.console.search.filters import Filter
 from barnabas.server.console.search.look import Found, backward, forward
 from barnabas.server.console.search.places import Beginning, starts
@@ -90,10 +91,13 @@ async def look(
     now_ms: int,
     lane: str,
     *,
+    lens: Lens | None = None,
     bytes_max: int = SEARCH_BYTES_MAX,
 ) -> Found:
-    """One step of the search. Raises Unclear, Refusal, ClientError."""
-    wanted = asked.filter.predicate()
+    """One step of the search. lens: for values that are Avro. Raises Unclear, Refusal, ClientError."""
+    wanted, prepare = asked.filter.predicate(), None
+    if lens is not None and asked.filter.path:
+        wanted, prepare = asked.filter.predicate(lambda: lens.values), lens.look
     if asked.beginning.is_backward:
         ends = asked.beginning.go
         before = spans
@@ -110,6 +114,7 @@ async def look(
             wanted=wanted,
             committed=asked.committed,
             lane=lane,
+            prepare=prepare,
             bytes_max=bytes_max,
         )
     return await forward(
@@ -120,5 +125,6 @@ async def look(
         wanted=wanted,
         committed=asked.committed,
         lane=lane,
+        prepare=prepare,
         bytes_max=bytes_max,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.server.client.reading import Read
@@ -36,8 +36,12 @@ class Filter:
     def is_empty(self) -> bool:
         return not (self.anywhere or self.key or self.header or self.path)
 
-    def predicate(self) -> Callable[[Read], bool] | None:
-        """Whether a record is wanted; None: all are. Raises Unclear."""
+    def predicate(
+        self, values: Callable[[], Mapping[tuple[int, int], bytes]] | None = None
+    ) -> Callable[[Read], bool] | None:
+        """Whether a record is wanted; None: all are. values(): by partition and offset, the JSON of those whose
+        bytes are another form of it. Raises Unclear.
+        """
         tests: list[Callable[[Read], bool]] = []
         if self.key:
             key = _data(self.key)
@@ -51,7 +55,7 @@ class Filter:
                 path = JsonPath(self.path)
             except ValueError as error:
                 raise Unclear("json", f"json: {error}") from None
-            tests.append(lambda record: path.is_in(record.value))
+            tests.append(_path(path, values))
         if not tests:
             return None
         return tests[0] if len(tests) == 1 else lambda record: all(test(record) for test in tests)
@@ -70,6 +74,12 @@ def _anywhere(data: bytes) -> Callable[[Read], bool]:
         )
 
     return test
+
+
+def _path(path: JsonPath, values: Callable[[], Mapping[tuple[int, int], bytes]] | None) -> Callable[[Read], bool]:
+    if values is None:
+        return lambda record: path.is_in(record.value)
+    return lambda record: path.is_in(values().get((record.partition, record.offset), record.value))
 
 
 def _header(text: str) -> Callable[[Read], bool]:

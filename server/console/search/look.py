@@ -7,7 +7,7 @@ offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,14 +49,17 @@ async def backward(
     wanted: Callable[[Read], bool] | None,
     committed: bool,
     lane: str,
+    prepare: Callable[[Sequence[Read]], Awaitable[None]] | None = None,
     bytes_max: int = SEARCH_BYTES_MAX,
 ) -> Found:
-    """The newest `count` records before the spans' ends that are wanted, newest first. Raises ClientError."""
+    """The newest `count` records before the spans' ends that are wanted, newest first. prepare(records): called
+    with what was read before `wanted` is. Raises ClientError.
+    """
     found = Found()
 
     open_ = {each: span for each, span in spans.items() if span.end > span.start}
     search, found.failed = await newest(
-        client, open_, count, wanted=wanted, committed=committed, bytes_max=bytes_max, lane=lane
+        client, open_, count, wanted=wanted, committed=committed, bytes_max=bytes_max, lane=lane, prepare=prepare
     )
     found.records = search.result()[::-1]
     found.looked_records, found.looked_bytes = search.looked_records, search.looked_bytes
@@ -77,10 +80,11 @@ async def forward(
     wanted: Callable[[Read], bool] | None,
     committed: bool,
     lane: str,
+    prepare: Callable[[Sequence[Read]], Awaitable[None]] | None = None,
     bytes_max: int = SEARCH_BYTES_MAX,
 ) -> Found:
-    """The first `count` records from the starts on and below the ends that are wanted, oldest first. Raises
-    ClientError.
+    """The first `count` records from the starts on and below the ends that are wanted, oldest first.
+    prepare(records): called with what was read before `wanted` is. Raises ClientError.
     """
     found = Found()
     there = {each: start for each, start in starts.items() if start < ends[each]}
@@ -91,6 +95,8 @@ async def forward(
     empty = 0
     while not reader.is_done:
         records = await reader.read()
+        if prepare is not None:
+            await prepare(records)
         by_partition: dict[TopicPartition, list[Read]] = {}
         for record in records:
             by_partition.setdefault((record.topic, record.partition), []).append(record)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from barnabas.server.client.reading import Read
 from barnabas.server.client.texts.when import time_utc
+from barnabas.server.console.avro.book import Decodings
 
-FORMS: Final = ("auto", "text", "json", "hex")
+FORMS: Final = ("auto", "text", "json", "avro", "hex")
 LIST_CHARACTERS: Final = 400
 """Of a key or value in a list."""
 JSON_CHARACTERS: Final = 100_000
@@ -22,11 +23,13 @@ _CUT_FIRST: Final = 64
 
 
 def shown(data: bytes | None, form: str, characters_max: int, *, is_pretty: bool = False) -> dict[str, Any]:
-    """`kind`: null, json, text or hex; `text`; `size`: of all of it, in bytes; `is_cut`. form: one of FORMS; `auto` is
-    JSON for what is an object or an array, text for UTF-8 without control characters, otherwise hexadecimal.
+    """`kind`: null, json, text or hex; `text`; `size`: of all of it, in bytes; `is_cut`. form: one of FORMS; `auto`,
+    and `avro` where it is not, is JSON for what is an object or an array, text for UTF-8 without control characters,
+    otherwise hexadecimal.
     """
     if data is None:
         return {"kind": "null", "text": "", "size": 0, "is_cut": False}
+    form = "auto" if form == "avro" else form
     if form != "hex" and len(data) > _CUT_FIRST * characters_max:  # so long that what is shown says nothing of the rest
         begin = data[: 4 * characters_max]
         text = _decoded(begin, is_whole=False)
@@ -79,16 +82,19 @@ def dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def record_row(record: Read, form: str, characters_max: int, *, is_pretty: bool = False) -> dict[str, Any]:
-    """A record for a page, and for machines."""
+def record_row(
+    record: Read, form: str, characters_max: int, *, is_pretty: bool = False, avro: Decodings | None = None
+) -> dict[str, Any]:
+    """A record for a page, and for machines. avro: what of it is Avro."""
+    own = avro or Decodings()
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "time": time_utc(record.timestamp),
-        "key": shown(record.key, form, characters_max, is_pretty=is_pretty),
-        "value": shown(record.value, form, characters_max, is_pretty=is_pretty),
+        "key": own.of(record, "key") or shown(record.key, form, characters_max, is_pretty=is_pretty),
+        "value": own.of(record, "value") or shown(record.value, form, characters_max, is_pretty=is_pretty),
         "headers": [
             {"name": name, **shown(value, form, characters_max, is_pretty=is_pretty)} for name, value in record.headers
         ],

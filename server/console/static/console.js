@@ -1,4 +1,4 @@
-// What a page without this script lacks: times in the reader's zone, and / for the search. Everything else is HTML.
+// What a page without this script lacks: times in the reader's zone, / for the search, files. Everything else is HTML.
 "use strict";
 
 const ZONE = "barnabas-console-zone";
@@ -53,4 +53,19 @@ document.addEventListener("keydown", (event) => {
   field.select();
 });
 
+// A text field that may be filled from a file.
+function offerFiles() {
+  for (const text of document.querySelectorAll("textarea[data-takes-file]")) {
+    const input = document.createElement("input");
+    input.type = "file";
+    input.accept = ".avsc,.json";
+    input.setAttribute("aria-label", "Take the text of a file");
+    input.addEventListener("change", async () => {
+      if (input.files.length > 0) text.value = await input.files[0].text();
+    });
+    text.after(input);
+  }
+}
+
 offerZones();
+offerFiles();

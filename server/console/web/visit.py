@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from barnabas.server.console.avro.book import Book
 from barnabas.server.console.web.fields import Fields
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class Visit:
     """names: in the path. query, form: what was sent. now_ms: the wall clock. is_json: a machine asks, so texts are
     not cut as short. resume: the id of the last event that a browser has had of a stream it lost. history: of lags.
+    book: of schemas.
     """
 
     desk: Desk
@@ -28,6 +30,7 @@ class Visit:
     history: History
     is_json: bool = False
     resume: str = ""
+    book: Book = field(default_factory=Book)
 
     @property
     def client(self) -> Client:

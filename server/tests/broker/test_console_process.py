@@ -49,6 +49,11 @@ def test_what_it_is_called_with() -> None:
         *("--log-format", "json", "--log-name", "console")[-2:],
         *("--host", "a.example", "--host", "b.example", "--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8"),
     ]
+    avro = config(console_avro_schemas="/s", console_schema_registry_url="https://r/x")
+    assert arguments(avro, [PLAIN])[-4:] == ["--avro-schemas", "/s", "--schema-registry", "https://r/x"]
+    for url in ("r:8081", "ftp://r", "https://u:p@r"):
+        with pytest.raises(SettingsRefused, match=r"console\.schema\.registry\.url"):
+            config(console_schema_registry_url=url)
     assert "--log-format json" in " ".join(arguments(behind, [PLAIN], "json"))
     with pytest.raises(SettingsRefused, match=r"console\.proxy\.addresses"):
         config(console_proxy_addresses="proxy.example")

@@ -24,6 +24,7 @@ from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.producer import Producer
 from barnabas.server.client.topics import NewTopic, create_topics
 from barnabas.server.console.app import Console, Options
+from barnabas.server.console.avro.book import Book
 from barnabas.server.console.desk import Desk
 from barnabas.server.console.doors import Door, PasswordDoor
 from barnabas.server.console.routes import PAGES, Page
@@ -145,12 +146,19 @@ def now_ms() -> int:
     return int((START_OF_VIRTUAL_TIME + trio.current_time()) * 1000)
 
 
-def app_over(client: Client, *, password: str | None = None, door: Door | None = None, **options: Any) -> Console:
+def app_over(
+    client: Client,
+    *,
+    password: str | None = None,
+    door: Door | None = None,
+    book: Book | None = None,
+    **options: Any,
+) -> Console:
     rng = Random(11)
     if password is not None:
         door = PasswordDoor(password, rng.randbytes)
     visitors = Visitors(rng.randbytes, trio.current_time, "barnabas-console-8080", must_log_in=door is not None)
-    return Console(Desk(client), visitors, Options("any:1", "1.2.3", **options), now_ms, door)
+    return Console(Desk(client), visitors, Options("any:1", "1.2.3", **options), now_ms, door, book)
 
 
 @asynccontextmanager

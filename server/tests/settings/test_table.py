@@ -98,6 +98,8 @@ BEYOND = {
     "console.proxy.addresses",
     "console.command.config",
     "console.host.names",
+    "console.avro.schemas",
+    "console.schema.registry.url",
 }
 
 

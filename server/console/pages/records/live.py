@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from barnabas.server.console.avro.book import Lens
 from barnabas.server.console.pages.common import topic_of
 from barnabas.server.console.search.asked import Asked, look, spans_of
 from barnabas.server.console.search.places import written
@@ -37,11 +38,13 @@ async def show(visit: Visit) -> View:
         asked = asked_live(visit.query)
         spans, _ = await spans_of(visit.client, asked, topic)
         async with visit.desk.lane() as lane:
-            found = await look(visit.client, asked, spans, visit.now_ms, lane)
+            lens = Lens(visit.book, visit.desk.given, "auto")
+            found = await look(visit.client, asked, spans, visit.now_ms, lane, lens=lens)
     except Unclear as error:
         return View("live", f"{topic.name}: live", {**data, "problems": [str(error)]}, 400)
     characters = JSON_CHARACTERS if visit.is_json else LIST_CHARACTERS
-    data["records"] = [record_row(record, "auto", characters) for record in found.records]
+    avro = await visit.book.decoded(found.records, visit.desk.given, form="auto", characters_max=characters)
+    data["records"] = [record_row(record, "auto", characters, avro=avro) for record in found.records]
     data["from"] = written({place: span.end for place, span in spans.items()})
     fields = {name: visit.query.text(name) for name in FIELDS if visit.query.text(name)}
     data["events"] = {**fields, "from": data["from"]}

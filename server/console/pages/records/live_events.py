@@ -13,7 +13,7 @@ log, and counts that too. `event: failed` says why a partition is not followed a
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -23,6 +23,7 @@ from barnabas.server.client.failures import ClientError
 from barnabas.server.client.offsets import Span, spans
 from barnabas.server.client.reader import Reader
 from barnabas.server.client.reading import Read, in_time
+from barnabas.server.console.avro.book import Lens
 from barnabas.server.console.pages.common import topic_of
 from barnabas.server.console.pages.records.live import asked_live
 from barnabas.server.console.search.asked import spans_of
@@ -43,17 +44,18 @@ SILENCE_S: Final = 15.0
 async def show(visit: Visit) -> Sent:
     topic = await topic_of(visit)
     asked = asked_live(visit.query)
-    wanted = asked.filter.predicate()
+    lens = Lens(visit.book, visit.desk.given, "auto", None) if asked.filter.path else None
+    wanted = asked.filter.predicate(None if lens is None else lambda: lens.values)
     held, _ = await spans_of(visit.client, asked, topic)
     given = parse_positions(visit.resume or visit.query.text("from")) or {}
     starts = {place: min(max(given.get(place[1], span.end), span.start), span.end) for place, span in held.items()}
     if not visit.desk.has_tail:
         raise Refusal(503, TOO_MANY)
-    return Sent("text/event-stream", _events(visit, starts, wanted))
+    return Sent("text/event-stream", _events(visit, starts, wanted, lens))
 
 
 async def _events(
-    visit: Visit, starts: Mapping[TopicPartition, int], wanted: Callable[[Read], bool] | None
+    visit: Visit, starts: Mapping[TopicPartition, int], wanted: Callable[[Read], bool] | None, lens: Lens | None
 ) -> AsyncGenerator[bytes]:
     # Taken here, not before: what was never begun is never ended either.
     tail = visit.desk.take_tail()
@@ -67,6 +69,8 @@ async def _events(
         yield b": begins\n\n"
         while not reader.is_done:
             records = await reader.read()
+            if lens is not None:
+                await lens.look(records)
             left_out = 0
             if len(records) >= MANY:
                 positions = reader.positions
@@ -80,7 +84,7 @@ async def _events(
                     by_partition.setdefault(record.partition, []).append(record)
             chosen = in_time(by_partition.values())
             left_out += max(0, len(chosen) - EACH_MAX)
-            shown = [record_row(record, "auto", LIST_CHARACTERS) for record in chosen[-EACH_MAX:]]
+            shown = await _shown(visit, chosen[-EACH_MAX:])
             if shown or left_out:
                 yield _event("records", {"records": shown, "left_out": left_out}, reader.positions)
                 spoke = trio.current_time()
@@ -96,6 +100,11 @@ async def _events(
         yield _event("failed", {"partition": None, "why": str(error)}, {})
     finally:
         visit.desk.give_back(tail)
+
+
+async def _shown(visit: Visit, records: Sequence[Read]) -> list[dict[str, Any]]:
+    avro = await visit.book.decoded(records, visit.desk.given, form="auto", characters_max=LIST_CHARACTERS)
+    return [record_row(record, "auto", LIST_CHARACTERS, avro=avro) for record in records]
 
 
 def _reader(visit: Visit, starts: Mapping[TopicPartition, int], tail: str) -> Reader:

@@ -10,6 +10,7 @@ from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import spans
 from barnabas.server.client.reader import Reader, read_all
 from barnabas.server.client.reading import Read
+from barnabas.server.console.avro.book import Decodings
 from barnabas.server.console.pages.common import topic_of
 from barnabas.server.console.search.shown import FORMS, WHOLE_CHARACTERS, record_row
 from barnabas.server.console.web.fields import Fields
@@ -34,14 +35,20 @@ async def show(visit: Visit) -> View | Sent:
         if content is None:
             raise Refusal(404, f"the record has no {part[:20]!r}")
         return Sent(BYTES, _whole(content), f"{topic.name}-{place[1]}-{offset}.{part}")
+    characters = WHOLE_CHARACTERS
+    avro = Decodings()
+    if found is not None:
+        given = visit.desk.given
+        avro = await visit.book.decoded([found], given, form=form, characters_max=characters, is_pretty=True)
     data = {
         "topic": topic.name,
         "partition": place[1],
         "offset": offset,
         "form": form,
         "forms": list(FORMS),
-        "record": None if found is None else record_row(found, form, WHOLE_CHARACTERS, is_pretty=True),
+        "record": None if found is None else record_row(found, form, characters, is_pretty=True, avro=avro),
         "next_offset": next_offset,
+        "avro": avro.told(),
     }
     return View("record", f"{topic.name}: record {offset}", data, 200 if found is not None else 404)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.failures import Failed
+from barnabas.server.console.avro.book import Decodings, Lens
 from barnabas.server.console.pages.common import topic_of
 from barnabas.server.console.search.asked import Asked, look, spans_of
 from barnabas.server.console.search.look import Found
@@ -24,11 +25,13 @@ async def show(visit: Visit) -> View:
     topic = await topic_of(visit)
     found, failed, held, problems = Found(), dict[TopicPartition, Failed](), 0, list[str]()
     form, on, export = "auto", dict[str, object](), dict[str, object]()
+    lens: Lens | None = None
     try:
         asked = Asked.of(visit.query)
         spans, failed = await spans_of(visit.client, asked, topic)
         async with visit.desk.lane() as lane:
-            found = await look(visit.client, asked, spans, visit.now_ms, lane)
+            lens = Lens(visit.book, visit.desk.given, asked.form)
+            found = await look(visit.client, asked, spans, visit.now_ms, lane, lens=lens)
         held = sum(span.end - span.start for span in spans.values())
         form, export = asked.form, asked.fields()
         if found.next:
@@ -36,13 +39,14 @@ async def show(visit: Visit) -> View:
     except Unclear as error:
         problems = [str(error)]  # the form stays as it was typed
     characters = JSON_CHARACTERS if visit.is_json else LIST_CHARACTERS
+    avro = await visit.book.decoded(found.records, visit.desk.given, form=form, characters_max=characters)
     data = {
         "topic": topic.name,
         "partitions_count": len(topic.partitions),
         "asked": {name: visit.query.text(name) for name in FIELDS},
         "ways": list(WAYS),
         "forms": list(FORMS),
-        "records": [record_row(record, form, characters) for record in found.records],
+        "records": [record_row(record, form, characters, avro=avro) for record in found.records],
         "held": held,
         "looked_records": found.looked_records,
         "looked_bytes": found.looked_bytes,
@@ -54,6 +58,8 @@ async def show(visit: Visit) -> View:
         "skipped": {
             str(index): {"start": span.start, "end": span.end} for (_, index), span in sorted(found.skipped.items())
         },
+        "avro": avro.told(),
+        "not_looked_into": Decodings().told() if lens is None else lens.seen.told(),
         "problems": problems,
     }
     return View("records", f"{topic.name}: records", data, 400 if problems else 200)

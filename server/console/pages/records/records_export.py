@@ -13,6 +13,7 @@ from typing import Final
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.offsets import Span
 from barnabas.server.client.texts.record_json import json_format
+from barnabas.server.console.avro.book import Lens
 from barnabas.server.console.pages.common import topic_of
 from barnabas.server.console.search.asked import COUNT_MAX, Asked, look, spans_of
 from barnabas.server.console.search.look import Found
@@ -40,8 +41,9 @@ async def show(visit: Visit) -> Sent:
 async def _step(visit: Visit, asked: Asked, spans: Mapping[TopicPartition, Span], left: int) -> Found:
     """left: how many records are wanted yet."""
     asked = replace(asked, count=min(COUNT_MAX, left))
+    lens = Lens(visit.book, visit.desk.given, asked.form)
     async with visit.desk.lane() as lane:
-        return await look(visit.client, asked, spans, visit.now_ms, lane, bytes_max=STEP_BYTES)
+        return await look(visit.client, asked, spans, visit.now_ms, lane, lens=lens, bytes_max=STEP_BYTES)
 
 
 async def _lines(
