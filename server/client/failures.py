@@ -58,6 +58,13 @@ MEANING: Final[dict[ErrorCode, str]] = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "this cannot be the name of a topic",
     ErrorCode.INVALID_REPLICATION_FACTOR: "there are not so many brokers",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not in sync, or its broker is down",
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "who has not logged in, or with a token, cannot ask for tokens",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation tokens are not enabled (delegation.token.secret.key)",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "access to tokens of this owner is denied",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may do that",
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no such token",
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired",
+    ErrorCode.INVALID_PRINCIPAL_TYPE: "owners and renewers must be users",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
 }
 """What a code means to a person, where its name alone does not say it."""

@@ -288,6 +288,9 @@ class Console:
             if visit.is_json:
                 said = {"done": SAID[answer.said], "location": answer.location, **answer.data}
                 return self._with_cookie(visitor, _json(said))
+            if answer.view is not None:
+                body = self._page(request, visitor, answer.view, page, SAID[answer.said])
+                return self._with_cookie(visitor, Response(body, media_type=_HTML))
             glue = "&" if "?" in answer.location else "?"
             return self._with_cookie(visitor, _see(f"{answer.location}{glue}said={answer.said}"))
         if visit.is_json:
@@ -392,7 +395,7 @@ class Console:
                 if not self._visitors.may_try(address):
                     raise Refusal(429, TOO_MANY)
                 entrance = await self._door.enter(name, form.raw("password"))
-                known = self._visitors.admit(visitor, address, entrance.who, entrance.desk)
+                known = self._visitors.admit(visitor, address, entrance.who, entrance.desk, entrance.lasts_s)
                 await self._close_gone()
                 self._audit.done(entrance.who, address, "logged in")
                 return self._with_cookie(known, _see(wanted))
@@ -403,7 +406,8 @@ class Console:
                 if self._visitors.must_wait(address):
                     problem, status = f"{error} {TOO_MANY}", 429
             self._audit.refused(name or "somebody", address, "login", {}, status, problem)
-        data = {"problem": problem, "next": wanted, "asks_name": self._door.asks_name, "name": name}
+        asks = {"asks_name": self._door.asks_name, "asks_token": self._door.asks_token}
+        data = {"problem": problem, "next": wanted, **asks, "name": name}
         body = self._page(request, visitor, View("login", "Log in", data, status), None, None)
         return self._with_cookie(visitor, Response(body, status, media_type=_HTML))
 

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from barnabas.server.console.pages.access import acls, delete_acl, delete_quota, delete_user, quotas, users
+from barnabas.server.console.pages.access import (
+    acls,
+    delete_acl,
+    delete_quota,
+    delete_user,
+    end_token,
+    quotas,
+    tokens,
+    users,
+)
 from barnabas.server.console.pages.cluster import (
     broker_dirs,
     broker_loggers,
@@ -152,6 +161,14 @@ PAGES: Final = (
         delete_quota.show,
         "what counts without some limits; take them away",
         delete_quota.change,
+    ),
+    Page("access.tokens", "/tokens", tokens.show, "delegation tokens; make one, renew one", tokens.change),
+    Page(
+        "access.end-token",
+        "/end-token",
+        end_token.show,
+        "whose a delegation token is; end it",
+        end_token.change,
     ),
     Page("overview.moves", "/moves", moves.show, "partitions on their way to other brokers; call off", moves.change),
     Page(

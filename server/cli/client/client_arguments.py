@@ -96,8 +96,8 @@ def add_console(commands: Commands, add_logging: Callable[[argparse.ArgumentPars
     )
     doors.add_argument(
         "--login",
-        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        help="visitors log in as users of the cluster, and can do what these may do",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        help="visitors log in as users of the cluster, and can do what these may do; by OAUTHBEARER with a token",
     )
     console.add_argument(
         "--host",

@@ -23,13 +23,14 @@ class View:
 @dataclass(frozen=True, slots=True)
 class Done:
     """A change was made. `what`: for the audit, in the past tense. `said`: a key of `SAID`, told on the page at
-    `location`, to which the visitor is sent.
+    `location`, to which the visitor is sent. view: shown at once instead of that, for what is shown only once.
     """
 
     what: str
     said: str
     location: str
     data: Mapping[str, Any] = field(default_factory=dict)
+    view: View | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,16 @@ SAID: Mapping[str, str] = {
     "aborted": "The transaction was aborted in this partition.",
     "moving": "The move has begun.",
     "called-off": "The move was called off.",
+    "throttled": "What is on its way is throttled.",
+    "throttle-cleared": "The throttle was cleared.",
     "elected": "The preferred replicas lead.",
     "acl-created": "The ACL was created.",
     "acl-deleted": "The ACL was deleted.",
     "quota-set": "The limit was set.",
     "quota-deleted": "What was chosen has no limit of its own any more.",
+    "token-made": "The token was made.",
+    "token-renewed": "The token was renewed.",
+    "token-ended": "The token was ended.",
     "user-put": "The user has this password now.",
     "user-deleted": "What was chosen was deleted.",
 }
@@ -88,6 +94,13 @@ _STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 403,
     ErrorCode.SASL_AUTHENTICATION_FAILED: 403,
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: 403,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: 403,
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: 403,
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: 404,
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: 409,
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: 409,
+    ErrorCode.INVALID_PRINCIPAL_TYPE: 422,
     ErrorCode.SECURITY_DISABLED: 409,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: 409,
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: 409,

@@ -38,6 +38,7 @@ class _Entry(NamedTuple):
     who: str
     held: object
     last: float
+    until: float
 
 
 class Visitors:
@@ -91,14 +92,19 @@ class Visitors:
         self._tries[address] = (self._tries.get(address, (0, 0.0))[0] + 1, self._now())
         return True
 
-    def admit(self, visitor: Visitor, address: str, who: str, held: object = None) -> Visitor:
-        """The visitor, who has logged in, under a new id. held: kept for this log-in (`held`, `take_gone`)."""
+    def admit(
+        self, visitor: Visitor, address: str, who: str, held: object = None, lasts_s: float | None = None
+    ) -> Visitor:
+        """The visitor, who has logged in, under a new id. held: kept for this log-in (`held`, `take_gone`).
+        lasts_s: however often he visits; None: without such an end.
+        """
         self._tries.pop(address, None)
         self.log_out(visitor)
         name = self._new_id()
         while len(self._in) >= LOGINS_MAX:
             self._forget(next(iter(self._in)))  # who was here longest ago
-        self._in[name] = _Entry(who, held, self._now())
+        until = float("inf") if lasts_s is None else self._now() + lasts_s
+        self._in[name] = _Entry(who, held, self._now(), until)
         return Visitor(name, self._token(name), True, True, who)
 
     def held(self, visitor: Visitor) -> object:
@@ -113,9 +119,8 @@ class Visitors:
     def take_gone(self) -> list[object]:
         """What was held for log-ins that have ended since the last call."""
         for name, entry in list(self._in.items()):
-            if self._now() - entry.last <= LOGIN_S:
-                break  # they are in the order of their last visits
-            self._forget(name)
+            if self._is_over(entry):
+                self._forget(name)
         gone, self._gone = self._gone, []
         return gone
 
@@ -124,12 +129,15 @@ class Visitors:
         entry = self._in.pop(name, None)
         if entry is None:
             return None
-        if self._now() - entry.last > LOGIN_S:
+        if self._is_over(entry):
             self._in[name] = entry
             self._forget(name)
             return None
         self._in[name] = entry._replace(last=self._now())
         return entry
+
+    def _is_over(self, entry: _Entry) -> bool:
+        return self._now() - entry.last > LOGIN_S or self._now() >= entry.until
 
     def _forget(self, name: str) -> None:
         held = self._in.pop(name).held

@@ -15,12 +15,24 @@ from trio.testing import MockClock
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.server.client.client import Client, open_client
+from barnabas.server.client.configs import Resource, ResourceKind, alter_configs
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.moves import Move, elect_preferred, list_moves
+from barnabas.server.client.throttles import (
+    REPLICAS,
+    Copy,
+    Rates,
+    Replicas,
+    throttle,
+    throttled_brokers,
+    throttled_topics,
+)
 from barnabas.server.client.topics import NewTopic, create_topics, describe_topics
 from barnabas.server.console.pages.cluster import leaders, moves
+from barnabas.server.console.pages.cluster.throttling import rate_of
 from barnabas.server.console.pages.topics import move_topic
 from barnabas.server.console.pages.topics.move_topic import planned
+from barnabas.server.console.web.fields import Unclear
 from barnabas.server.console.web.view import SAID
 from barnabas.server.testing import embedded_cluster
 from barnabas.server.tests.client.rig import to_cluster
@@ -311,3 +323,83 @@ async def test_what_fails_is_counted(
             answer = await browser.post(path, form)
             assert (answer.status, "1 partition of 2 not" in answer.words) == (status, True), answer.words
         assert (await browser.post("/moves", {"topic": "orders", "partition": "1"})).status == status
+
+
+# -- throttles ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("1", 1), ("10 MB", 10**7), ("1.5mb/s", 1_500_000), ("2,000", 2000), (" 3 GB ", 3 * 10**9)],
+)
+def test_rates(text: str, rate: int) -> None:
+    assert rate_of(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "fast", "1 TB", "9" * 20, "<b>"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(Unclear, match="bytes a second are expected"):
+        rate_of(text)
+
+
+async def test_a_throttle_from_its_beginning_to_what_is_left(
+    place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, client, _ = place
+    nothing = await browser.get("/moves")
+    checked(nothing)
+    assert "None: partitions move as fast as brokers can." in nothing.words
+    assert 'value="throttle"' not in nothing.text
+    await browser.get("/moves.json")
+    assert (await browser.post("/moves", {"do": "throttle", "rate": "1 MB"})).status == 409
+    await browser.get("/topics/t/move?brokers=1&brokers=3&replicas=2")
+    wrong = await browser.post("/topics/t/move", {"assignment": "0:1,3", "rate": "fast"})
+    assert (wrong.status, "bytes a second" in wrong.words) == (400, True)
+    assert await list_moves(client) == {}
+    with caplog.at_level(logging.INFO, "barnabas.console.audit"):
+        begun = await browser.post("/topics/t/move", {"assignment": "0:1,3", "rate": "1 MB"})
+    assert begun.status == 303, begun.words
+    assert "of topic t, 1,000,000 bytes a second: 0:1,3" in caplog.text
+    assert await throttled_brokers(client, [1, 2, 3]) == {each: Rates(10**6, 10**6) for each in (1, 2, 3)}
+    assert await throttled_topics(client, ["t"]) == {"t": Replicas("0:2,0:1", "0:3")}
+    await arrived(client)
+    left = await browser.get("/moves")
+    checked(left)
+    assert "A throttle was left behind" in left.words
+    assert "1.0 MB" in left.words
+    told = (await browser.get("/moves.json")).json["throttle"]
+    assert (told["is_left"], told["is_all"], told["not_told"]) == (True, True, None)
+    assert told["topics"] == [{"topic": "t", "leader": "0:2,0:1", "follower": "0:3", "is_cut": False, "is_left": True}]
+    cleared = await browser.post("/moves", {"do": "clear"})
+    assert cleared.status == 303
+    assert await throttled_brokers(client, [1, 2, 3]) == {}
+    assert await throttled_topics(client, ["t"]) == {}
+    assert (await browser.get("/moves.json")).json["throttle"]["is_left"] is False
+
+    async def under_way(client: Client) -> dict[tuple[str, int], Move]:
+        await trio.lowlevel.checkpoint()
+        return {("t", 1): Move((1, 2, 3), (3,), (2,))}
+
+    for module in (moves, move_topic):
+        monkeypatch.setattr(module, "list_moves", under_way)
+    page = await browser.get("/moves")
+    checked(page)
+    refused = await browser.post("/moves", {"do": "throttle", "rate": "slow"})
+    assert refused.status == 422
+    checked(refused)
+    assert (await browser.post("/moves", {"do": "throttle", "rate": "2 MB"})).status == 303
+    assert await throttled_topics(client, ["t"]) == {"t": Replicas("1:1,1:2", "1:3")}
+    told = (await browser.get("/moves.json")).json["throttle"]
+    assert (told["is_left"], [each["broker"] for each in told["brokers"]]) == (False, [1, 2, 3])
+    assert (await browser.post("/moves", {"do": "hurry"})).status == 400
+
+
+async def test_a_topic_whose_every_replica_is_throttled_stays_so(place: Place) -> None:
+    _, client, _ = place
+    topic = Resource(ResourceKind.TOPIC, "t")
+    assert await alter_configs(client, {topic: {REPLICAS[0]: "*"}}) == {topic: None}
+    before = await throttled_topics(client, ["t"])
+    assert before == {"t": Replicas("*", "")}
+    results = await throttle(client, 1000, {("t", 0): Copy([2, 1], [3])}, before)
+    assert set(results.values()) == {None}
+    assert await throttled_topics(client, ["t"]) == {"t": Replicas("*", "0:3")}

@@ -1,4 +1,6 @@
-"""`/moves`: partitions that are on their way to other brokers, how far they are, and calling a move off."""
+"""`/moves`: partitions that are on their way to other brokers, how far they are, how fast they may be; calling a move
+off, setting and clearing the throttle.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,29 @@ from barnabas.kproto import ErrorCode
 from barnabas.server.client.client import TopicPartition
 from barnabas.server.client.failures import ClientError, Failed
 from barnabas.server.client.log_dirs import describe_log_dirs
-from barnabas.server.client.moves import Move, move
+from barnabas.server.client.moves import Move, list_moves, move
+from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.topics import describe_topics
 from barnabas.server.client.view import TopicView
+from barnabas.server.console.pages.cluster.throttling import (
+    clear_throttle,
+    copies_of,
+    rate_of,
+    set_throttle,
+    throttle_of,
+)
 from barnabas.server.console.pages.common import cut
 from barnabas.server.console.pages.topics.move_topic import all_done, moves_or_why
+from barnabas.server.console.web.fields import Unclear
 from barnabas.server.console.web.view import Done, Refusal, View
 from barnabas.server.console.web.visit import Visit
 
 
 async def show(visit: Visit) -> View:
+    return await _view(visit)
+
+
+async def _view(visit: Visit, problems: list[str] | None = None, status: int = 200) -> View:
     moves, why = await moves_or_why(visit)
     shown, pages = cut(list(moves.items()), visit.query)
     topics = await describe_topics(visit.client, {topic for (topic, _), _ in shown}) if shown else {}
@@ -25,9 +40,12 @@ async def show(visit: Visit) -> View:
     data: dict[str, Any] = {
         "not_offered": why,
         "moves": [_row(place, each, topics.get(place[0]), held) for place, each in shown],
+        "throttle": await throttle_of(visit, moves),
+        "rate": visit.form.text("rate"),
+        "problems": problems or [],
         **pages,
     }
-    return View("moves", "Moves", data)
+    return View("moves", "Moves", data, status)
 
 
 def _row(
@@ -63,8 +81,16 @@ async def _held(visit: Visit, wanted: list[TopicPartition]) -> dict[TopicPartiti
     return found
 
 
-async def change(visit: Visit) -> Done:
-    """Call a move off: the partition goes back to where it was."""
+async def change(visit: Visit) -> Done | View:
+    """Call a move off: the partition goes back to where it was. Or with `do`: throttle, clear."""
+    do = visit.form.choice("do", ("call-off", "throttle", "clear"))
+    if do == "clear":
+        brokers, topics = await clear_throttle(visit, await list_moves(visit.client))
+        where = f"brokers {', '.join(map(str, brokers))}" if brokers else "no broker"
+        what = f"cleared the throttle of moves on {where}; topics: {', '.join(topics) or 'none'}"
+        return Done(what[:2000], "throttle-cleared", "/moves", {"brokers": brokers, "topics": topics})
+    if do == "throttle":
+        return await _throttled(visit)
     topic, index = visit.form.text("topic"), visit.form.number("partition", -1, most=1 << 31)
     results = await move(visit.client, {(topic, index): None})
     if any(each is not None and each.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS for each in results.values()):
@@ -72,3 +98,16 @@ async def change(visit: Visit) -> Done:
     all_done(f"topic {topic}", results, "called off")
     what = f"called off the move of topic {topic}, partition {index}"
     return Done(what, "called-off", "/moves", {"topic": topic, "partition": index})
+
+
+async def _throttled(visit: Visit) -> Done | View:
+    try:
+        rate = rate_of(visit.form.text("rate"))
+    except Unclear as error:
+        return await _view(visit, [str(error)], 422)
+    moves = await list_moves(visit.client)
+    if not moves:
+        raise Refusal(409, "no partition is on its way; a throttle would slow nothing down but what comes later")
+    await set_throttle(visit, rate, copies_of(moves))
+    what = f"throttled {counted(len(moves), 'move')} to {rate:,} bytes a second"
+    return Done(what, "throttled", "/moves", {"rate": rate, "partitions": len(moves)})

@@ -16,7 +16,9 @@ from barnabas.server.client.failures import ClientError, Failed, Unsupported
 from barnabas.server.client.log_dirs import describe_log_dirs
 from barnabas.server.client.moves import Moves, list_moves, move
 from barnabas.server.client.texts.amounts import counted
+from barnabas.server.client.throttles import Copy
 from barnabas.server.client.view import TopicView
+from barnabas.server.console.pages.cluster.throttling import rate_of, set_throttle
 from barnabas.server.console.pages.common import PARTITIONS, cut, places, topic_of
 from barnabas.server.console.web.fields import Unclear
 from barnabas.server.console.web.view import Done, Refusal, View, refused
@@ -146,10 +148,23 @@ async def change(visit: Visit) -> Done:
     if not wanted or len(wanted) > PLANNED_MAX:
         raise Unclear("assignment", f"assignment: 1 to {PLANNED_MAX:,} partitions are expected")
     many = counted(len(wanted), "partition")
+    slowly = ""
+    if visit.form.text("rate"):  # before it begins, so that nothing is copied at full speed
+        rate = rate_of(visit.form.text("rate"))
+        await set_throttle(visit, rate, _copies(topic, wanted))
+        slowly = f", {rate:,} bytes a second"
     all_done(f"topic {topic.name}", await move(visit.client, wanted), "moved")
     where = "; ".join(f"{index}:{','.join(map(str, to or ()))}" for (_, index), to in wanted.items())
-    what = f"began to move {many} of topic {topic.name}: {where}"
+    what = f"began to move {many} of topic {topic.name}{slowly}: {where}"
     return Done(what[:2000], "moving", "/moves", {"topic": topic.name, "partitions": len(wanted)})
+
+
+def _copies(topic: TopicView, wanted: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, Copy]:
+    found = {}
+    for (name, index), to in wanted.items():
+        now = _now(topic, index) if index in topic.partitions else ()
+        found[name, index] = Copy(now, [each for each in to or () if each not in now])
+    return found
 
 
 def all_done(what: str, results: Mapping[TopicPartition, Failed | None], done: str) -> None:
