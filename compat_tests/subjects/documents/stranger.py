@@ -133,9 +133,9 @@ class Stranger:
         return subprocess.CompletedProcess(script, process.returncode, output, errors)
 
     @contextmanager
-    def keeps_running(self, line: str, ready: str, **more: str) -> Iterator[Running]:
+    def keeps_running(self, line: str, ready: str) -> Iterator[Running]:
         """A line that runs until Ctrl-C; the block begins when it has said `ready`. Raises Failed."""
-        running = Running(self, line, more)
+        running = Running(self, line)
         try:
             running.wait_for(ready)
             yield running
@@ -146,7 +146,7 @@ class Stranger:
 class Running:
     """A command of a page, as a terminal has it: standard output and error go to files."""
 
-    def __init__(self, stranger: Stranger, line: str, more: Mapping[str, str]) -> None:
+    def __init__(self, stranger: Stranger, line: str) -> None:
         self.line = stranger.text(line)
         number = sum(1 for _ in stranger.directory.glob("*.out"))
         self._files = stranger.directory / f"{number}.out", stranger.directory / f"{number}.err"
@@ -154,7 +154,7 @@ class Running:
             self.process = subprocess.Popen(
                 ["bash", "-c", f"set -euo pipefail\n{self.line}"],
                 cwd=stranger.here,
-                env={**stranger.environment, **more},
+                env=stranger.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
