@@ -264,6 +264,7 @@ class SharePartitions:
         self.persister = persister
         self._ends = ends
         self._led: dict[ShareKey, LedShare] = {}
+        self._of_group: dict[str, dict[LedShare, None]] = {}
         self.sessions = ShareSessions()
         self._known: dict[str, _InForce] = {}
 
@@ -322,6 +323,7 @@ class SharePartitions:
         if not partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         led = self._led[key] = LedShare(self, key, partition)
+        self._of_group.setdefault(key.group_id, {})[led] = None
         partition.add_waiter(led)
         self.apply(led, led.machine.load())
         return led
@@ -363,9 +365,8 @@ class SharePartitions:
     def forget_group(self, group_id: str) -> None:
         """The last session of a group is over here: what it has is loaded again for the next one."""
         self._known.pop(group_id, None)
-        for led in list(self._led.values()):
-            if led.key.group_id == group_id:
-                led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        for led in list(self._of_group.get(group_id, ())):
+            led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def forget_all(self) -> None:
         """Share groups are not served any more: no session is left, and their partitions leave memory."""
@@ -412,6 +413,10 @@ class SharePartitions:
             self._carry_out(led, effect)
         if led.machine.state is PartitionState.ENDED and self._led.get(led.key) is led:
             del self._led[led.key]
+            of_group = self._of_group[led.key.group_id]
+            del of_group[led]
+            if not of_group:
+                del self._of_group[led.key.group_id]
             led.partition.remove_waiter(led)
             led.disarm()
             if led.machine.error not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE):

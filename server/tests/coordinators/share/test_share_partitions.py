@@ -254,6 +254,28 @@ async def test_a_session_that_ends_gives_back(tmp_path: Path) -> None:
         assert ranges(led.acquire(wanted("b"), 1 << 20)) == [(0, 0, 2), (2, 3, 2)]
 
 
+async def test_the_end_of_a_group_is_about_its_own_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others there are: a connection may end thousands of groups here."""
+    async with partitions_rig(tmp_path) as r:
+        led = await r.led()
+        others = [r.shares.of(r.at.key("h", partition=index)) for index in range(3)]
+        looked: list[LedShare] = []
+        end = LedShare.end
+
+        def noted(each: LedShare, error: ErrorCode) -> None:
+            looked.append(each)
+            end(each, error)
+
+        monkeypatch.setattr(LedShare, "end", noted)
+        r.shares.forget_group("none")
+        r.shares.forget_group("g")
+        assert looked == [led]
+        assert list(r.shares) == others
+        r.shares.forget_all()
+        assert len(r.shares) == 0
+        assert not r.shares._of_group
+
+
 @pytest.mark.parametrize(
     ("reset", "start"),
     [("latest", 6), ("earliest", 1), ("by_duration:PT2H", 4), ("by_duration:PT10H", 1), ("by_duration:PT1M", 6)],
