@@ -94,8 +94,7 @@ def _session(svc: Services, ctx: RequestContext, req: ShareFetchRequest, acknowl
         return sessions.resume(group_id, member_id, req.share_session_epoch)
     if acknowledges:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A request that begins a session cannot acknowledge.")
-    limit = svc.config.get_int("group.share.max.share.sessions")
-    return sessions.begin(group_id, member_id, ctx.connection, limit)
+    return svc.share_partitions.begin_session(group_id, member_id, ctx.connection)
 
 
 def _fetch(

@@ -14,7 +14,7 @@ woken while another operation is under way, but at the end of a write, all of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -40,6 +40,7 @@ from barnabas.coordinator.share import (
     Wanted,
     WriteState,
 )
+from barnabas.coordinator.share.sessions import SESSION_PLACES_MAX
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import magic_of, read_header
 from barnabas.logdir import FileSlice, LongBatch
@@ -60,6 +61,11 @@ log = logging.getLogger("barnabas.groups")
 ENDS_S: Final = 3.0
 """How long the leaders of partitions may take to say where they end."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_GIVEN_BACK_AT_ONCE: Final = 50
+"""Partitions of which a member's records are given back in one step: 5 ms."""
+_GIVE_BACK_PAUSE_S: Final = 0.001
+_MemberKey = tuple[str, str]
+"""Group id and member id."""
 _ABORTED_AT_ONCE: Final = 100
 """How often a request reads on when all that it found was aborted."""
 
@@ -267,6 +273,8 @@ class SharePartitions:
         self._of_group: dict[str, dict[LedShare, None]] = {}
         self.sessions = ShareSessions()
         self._known: dict[str, _InForce] = {}
+        self._giving_up: dict[_MemberKey, list[tuple[bytes, int]]] = {}
+        self._is_giving_up = False
 
     def __len__(self) -> int:
         return len(self._led)
@@ -341,26 +349,57 @@ class SharePartitions:
 
     # -- sessions ---------------------------------------------------------------------------------
 
+    def begin_session(self, group_id: str, member_id: str, owner: Hashable) -> ShareSession:
+        """A new session of a member. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+        # Before it gets what it must not give back.
+        self._give_back((group_id, member_id), SESSION_PLACES_MAX)
+        limit = self.ground.current_config().get_int("group.share.max.share.sessions")
+        return self.sessions.begin(group_id, member_id, owner, limit)
+
     def end_session(self, session: ShareSession) -> None:
         """A member's session is over: others may have what it holds."""
         self.sessions.end(session)
-        self._give_up(session)
+        self._give_up([session])
 
     def connection_closed(self, owner: Hashable) -> None:
         """A connection is gone, and the sessions that it began."""
-        for session in self.sessions.end_of(owner):
-            try:
-                self._give_up(session)
-            except Exception as error:
-                contain(log, f"giving back what {session.member_id!r} of group {session.group_id!r} has", error)
+        self._give_up(self.sessions.end_of(owner))
 
-    def _give_up(self, session: ShareSession) -> None:
-        for place in session.places:
-            led = self.find(ShareKey(session.group_id, *place))
-            if led is not None:
-                led.release(session.member_id)
-        if not self.sessions.has_group(session.group_id):
-            self.forget_group(session.group_id)
+    def _give_up(self, sessions: Iterable[ShareSession]) -> None:
+        for session in sessions:
+            self._giving_up.setdefault((session.group_id, session.member_id), []).extend(session.places)
+        if not self._is_giving_up:
+            self._give_back_some()
+
+    def _give_back_some(self) -> None:
+        """What members without a session have, of some partitions, as each is a write. The rest soon."""
+        left = _GIVEN_BACK_AT_ONCE
+        while self._giving_up and left > 0:
+            left -= 1 + self._give_back(next(iter(self._giving_up)), left)
+        self._is_giving_up = bool(self._giving_up)
+        if self._is_giving_up:
+            self.ground.timers.after(_GIVE_BACK_PAUSE_S, self._give_back_some)
+
+    def _give_back(self, member: _MemberKey, most: int) -> int:
+        """What one of them has, of so many partitions at most. Returns of how many."""
+        group_id, member_id = member
+        places = self._giving_up.get(member)
+        if places is None:
+            return 0
+        portion = places[:most]
+        del places[:most]
+        for place in portion:
+            try:
+                led = self.find(ShareKey(group_id, *place))
+                if led is not None:
+                    led.release(member_id)
+            except Exception as error:
+                contain(log, f"giving back what {member_id!r} of group {group_id!r} has", error)
+        if not places:
+            del self._giving_up[member]
+            if not self.sessions.has_group(group_id):
+                self.forget_group(group_id)
+        return len(portion)
 
     def forget_group(self, group_id: str) -> None:
         """The last session of a group is over here: what it has is loaded again for the next one."""
@@ -372,6 +411,7 @@ class SharePartitions:
         """Share groups are not served any more: no session is left, and their partitions leave memory."""
         self.sessions.clear()
         self._known.clear()
+        self._giving_up.clear()
         for led in list(self._led.values()):
             led.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

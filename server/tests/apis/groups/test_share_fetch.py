@@ -14,6 +14,8 @@ from barnabas.kproto import ErrorCode
 from barnabas.kproto.messages import ShareFetchRequest
 from barnabas.kproto.records import iter_headers
 from barnabas.replication import PartitionImage
+from barnabas.server.coordinators.share import partitions
+from barnabas.server.tests.apis.data_world import NOW
 from barnabas.server.tests.apis.groups.share_world import found, share_world
 from barnabas.server.tests.coordinators.share.persister_kit import settle
 
@@ -290,3 +292,36 @@ async def test_who_waits_for_a_session_and_leaves(tmp_path: Path, autojump_clock
         other.context.close()
         await trio.sleep(1)
         assert other.waits
+
+
+async def test_very_much_is_given_back_in_portions(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who begins anew meanwhile keeps what it gets then."""
+    monkeypatch.setattr(partitions, "_GIVEN_BACK_AT_ONCE", 1)
+    async with share_world(tmp_path) as w:
+        for index in range(3):
+            w.groups.at.world.append(w.groups.at.world.partitions.get("t", index), NOW)
+        await answer_of(w.fetch(0, partitions=(0, 1, 2), max_wait_ms=0))
+        got = {index: (0, 0, [(0, 0, 1)]) for index in range(3)}
+        assert found(await answer_of(w.fetch(1, partitions=()))) == got
+        await answer_of(w.fetch(0, member="b", connection="two", partitions=(0, 1, 2), max_wait_ms=0))
+        w.parts.shares.connection_closed("one")
+        await settle()
+        (first,) = found(await answer_of(w.fetch(1, member="b", connection="two", partitions=())))
+        await trio.sleep(1)
+        others = found(await answer_of(w.fetch(2, member="b", connection="two", partitions=())))
+        assert sorted((first, *others)) == [0, 1, 2]
+        assert not w.parts.shares._giving_up
+        w.parts.shares.connection_closed("two")
+        again = w.fetch(0, member="b", connection="three", partitions=(0, 1, 2), max_wait_ms=500)
+        assert not w.parts.shares._giving_up
+        await trio.sleep(1)
+        rest = await answer_of(w.fetch(1, member="b", connection="three", partitions=()))
+        acquired = [(index, got) for answer in (again.answer, rest) for index, (_, _, got) in found(answer).items()]
+        assert sorted(each for each in acquired if each[1]) == [(index, [(0, 0, 3)]) for index in range(3)]
+        said = await answer_of(w.acknowledge(2, (0, 0, ACCEPT), member="b"))
+        assert said.responses[0].partitions[0].error_code == E.NONE, "they are its own"
+        w.parts.shares.connection_closed("three")
+        await trio.sleep(1)
+        assert len(w.parts.shares) == len(w.parts.shares.sessions) == 0
