@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.harness.brokers import Broker, start_kafka, wait_until_open
-from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.jars import NO_JVM, PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 
 
@@ -71,6 +71,7 @@ def start_restartable(config: pytest.Config, directory: Path, settings: Sequence
     settings = [*settings, *config.getoption("--broker-set")]
     data = directory / "data"
     if config.getoption("--peer") == "kafka":
+        os.environ.pop(NO_JVM, None)  # whoever chooses this broker has a JVM, also for tests that start none
         broker = start_kafka(directory, settings)
         assert broker.process is not None
         return Restartable(broker, list(broker.process.args), directory, dict(os.environ), data)  # type: ignore[arg-type]

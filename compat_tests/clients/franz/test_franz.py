@@ -36,7 +36,7 @@ def case(title: str) -> pytest.MarkDecorator:
 def over(name: str, *values: str, title: str) -> pytest.MarkDecorator:
     """A test for each of the values, which stand in their titles."""
     return pytest.mark.parametrize(
-        name, [pytest.param(value, marks=case(title.format(value or "none"))) for value in values]
+        name, [pytest.param(value, id=value or "none", marks=case(title.format(value or "none"))) for value in values]
     )
 
 
