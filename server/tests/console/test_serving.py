@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import signal
@@ -115,6 +116,26 @@ def test_a_stream_does_not_hold_up_the_end(bootstrap: str) -> None:
         connection.close()
 
 
+@pytest.mark.slow
+def test_records_in_avro(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a file, and decoded in a process that ends with the console."""
+    pytest.importorskip("fastavro")
+    (tmp_path / "stock-value.avsc").write_text('{"type": "array", "items": "long"}')
+    assert cli.main(["topic", "create", "stock", "--bootstrap", bootstrap]) == 0
+    lines = b'{"value_base64": "BAIEAA=="}\n{"value": "no avro"}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert cli.main(["produce", "stock", "--json", "--bootstrap", bootstrap]) == 0
+    with started("--listen", "127.0.0.1:0", "--avro-schemas", str(tmp_path), bootstrap=bootstrap) as (address, process):
+        status, _, body = get(address, "/topics/stock/records.json?from=earliest&json=%24%5B1%5D%3D%3D2")
+        assert (status, [each["value"]["text"] for each in json.loads(body)["records"]]) == (200, ["[1, 2]"])
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+        children = [child for task in tasks for child in task.read_text().split()]
+        assert len(children) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert not Path(f"/proc/{children[0]}").exists()
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     code = cli.main(["console", "--log-level", "off", *arguments], {})
     return code, capsys.readouterr().err
@@ -130,6 +151,16 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (code, "already in use" in text) == (2, True)
     code, text = said(capsys, "--command-config", str(tmp_path / "none"))
     assert (code, "cannot be read" in text) == (2, True)
+    for arguments, why in (
+        (["--avro-schemas", str(tmp_path / "none")], "is no directory"),
+        (["--schema-registry", "registry:8081"], "http://HOST:PORT or https"),
+        (["--schema-registry", "http://ada:secret@registry"], "without a name or a password"),
+    ):
+        code, text = said(capsys, *arguments)
+        assert (code, why in text, "secret" in text) == (2, True, False), text
+    (tmp_path / "file").write_text("schema.registry.url=nowhere\n")
+    code, text = said(capsys, "--command-config", str(tmp_path / "file"))
+    assert (code, "http://HOST:PORT" in text) == (2, True), text
     password = tmp_path / "password"
     for content, mode, why in (
         (None, 0, "cannot be read"),
