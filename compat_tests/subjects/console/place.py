@@ -1,4 +1,4 @@
-"""A broker with something to see, and a console beside it, as processes."""
+"""A broker with something to see, one with access control, and consoles beside them, as processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness.brokers import PROJECT_ROOT, start_barnabas
+from compat_tests.subjects.security.guarded import Guarded
+from compat_tests.subjects.security.guarded import start as start_guarded
 
 LIMIT_S = 30
 _TOPICS = {"orders": 3, "payments": 2, "shipments": 1, "customers": 2, "clicks": 6}
+STOCK = json.dumps(
+    {
+        "type": "record",
+        "name": "Stock",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "item", "type": "string"},
+            {"name": "count", "type": "int"},
+        ],
+    },
+    indent=2,
+)
 _HOSTILE = "<script>document.title='run'</script>"
 
 
@@ -48,6 +62,39 @@ def broker(directory: Path, *, is_hostile: bool = True) -> Iterator[str]:
         yield started.bootstrap
     finally:
         started.stop()
+
+
+@contextmanager
+def guarded_broker(directory: Path) -> Iterator[Guarded]:
+    """The same with access control: `guarded.plaintext` is for super users, `guarded.clients` for who logs in."""
+    started = start_guarded(directory, peer=False)
+    try:
+        fill(started.plaintext, is_hostile=False)
+        write_stock(started.plaintext)
+        yield started
+    finally:
+        started.broker.stop()
+
+
+def write_stock(bootstrap: str) -> None:
+    """Records in Avro, by the schema STOCK, to the topic `stock`."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("stock", 1, 1)])["stock"].result(LIMIT_S)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number, item in enumerate(["lamp", "chair", "desk", "shelf", "rug"] * 6):
+        name = item.encode()
+        value = b"\0\0\0\0\x11" + _zigzag(1000 + number) + _zigzag(len(name)) + name + _zigzag(number * 7 % 40)
+        producer.produce("stock", value, name)
+    producer.flush(LIMIT_S)
+
+
+def _zigzag(number: int) -> bytes:
+    """A long of Avro that is not negative."""
+    left, data = number << 1, bytearray()
+    while left > 127:
+        data.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*data, left])
 
 
 def fill(bootstrap: str, *, is_hostile: bool) -> None:

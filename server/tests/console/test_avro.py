@@ -52,7 +52,7 @@ async def test_a_schema_that_is_given(autojump_clock: MockClock, caplog: pytest.
         await write(client, order(1), order(2, HOSTILE), b"no avro", None)
         before = await browser.get("/topics/orders/records?as=avro")
         checked(before)
-        assert "values of this topic have no schema: give one" in before.words
+        assert "Values of this topic have no schema: give one" in before.words
         form = await browser.get("/topics/orders/avro")
         checked(form)
         for text, why in ((" ", "text of a schema"), ("{", "no JSON"), ("x" * (SCHEMA_BYTES_MAX + 1), "256 KiB")):
@@ -168,7 +168,7 @@ async def test_what_is_needed_is_said(autojump_clock: MockClock) -> None:
         asked = await browser.get("/topics/orders/record?offset=0&as=avro")
         checked(asked)
         assert (
-            "schema 17 stands in a schema registry: start the console with --schema-registry, or give it" in asked.words
+            "Schema 17 stands in a schema registry: start the console with --schema-registry, or give it" in asked.words
         )
     async with place(decodes=False) as (browser, client):
         await write(client, order(1))

@@ -19,6 +19,7 @@ from barnabas.server.client.access.scram_users import Credential, delete_credent
 from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.moves import elect_preferred, list_moves, move
+from barnabas.server.client.throttles import Copy, Rates, Replicas, throttle, throttled_brokers, throttled_topics
 from barnabas.server.client.topics import delete_topics
 from barnabas.server.console.app import Console, Options
 from barnabas.server.console.desk import Desk
@@ -115,6 +116,27 @@ async def test_users_and_quotas(place: Place) -> None:
     assert await alter_quota(client, entity, {"producer_byte_rate": None}) is None
     await until(describe_quotas, client, lambda quotas: not quotas)
     assert await alter_quota(client, entity, {"no_such_rate": 1.0}) is not None
+
+
+async def test_a_throttle(place: Place) -> None:
+    browser, client = place
+    await delete_topics(client, ["placed"])
+    await filled(client, "placed", 2, 2)
+    broker = min(client.view.brokers)
+    copies = {("placed", index): Copy([broker], [broker + 7]) for index in range(2)}
+    done = await throttle(client, 10**6, {place: copy._replace(targets=[]) for place, copy in copies.items()}, {})
+    assert set(done.values()) == {None}
+    rates: Any = await until(lambda client: throttled_brokers(client, [broker]), client, bool)
+    assert rates == {broker: Rates(10**6, 10**6)}
+    lists: Any = await until(lambda client: throttled_topics(client, ["placed"]), client, bool)
+    assert lists == {"placed": Replicas(f"0:{broker},1:{broker}", "")}
+    page = await browser.get("/moves")
+    checked(page)
+    assert "A throttle was left behind" in page.words
+    assert (await browser.post("/moves", {"do": "clear"})).status == 303
+    await until(lambda client: throttled_brokers(client, [broker]), client, lambda found: not found)
+    await until(lambda client: throttled_topics(client, ["placed"]), client, lambda found: not found)
+    assert "None: partitions move as fast as brokers can." in (await browser.get("/moves")).words
 
 
 async def test_moves_and_leaders(place: Place) -> None:
