@@ -17,7 +17,7 @@ Not obvious:
 from barnabas.coordinator.share.aborted import ReadBatch, aborted_ranges
 from barnabas.coordinator.share.acknowledging import Acknowledgement
 from barnabas.coordinator.share.acquiring import Acquired, LogBatch, Wanted
-from barnabas.coordinator.share.batches import StateBatch
+from barnabas.coordinator.share.batches import StateBatch, listed_batches, read_batches
 from barnabas.coordinator.share.keys import coordinator_key, parse_coordinator_key
 from barnabas.coordinator.share.partition import (
     Acquirable,
@@ -60,5 +60,7 @@ __all__ = [
     "WriteState",
     "aborted_ranges",
     "coordinator_key",
+    "listed_batches",
     "parse_coordinator_key",
+    "read_batches",
 ]

@@ -8,10 +8,10 @@ writes comes first. Source: `PersisterStateBatchCombiner` of Apache Kafka 4.3, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.coordinator.share.states import SETTLED
 
@@ -29,6 +29,25 @@ class StateBatch(NamedTuple):
     @property
     def size(self) -> int:
         return self.last_offset - self.first_offset + 1
+
+
+MadeT = TypeVar("MadeT")
+
+
+def listed_batches(make: Callable[..., MadeT], batches: Iterable[StateBatch]) -> list[MadeT]:
+    """The batches for a request, an answer or a record, each of which has a class of its own for them."""
+    return [
+        make(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+        for first, last, state, count in batches
+    ]
+
+
+def read_batches(stored: Iterable[Any]) -> tuple[StateBatch, ...]:
+    """The batches of one of these."""
+    return tuple(
+        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in stored
+    )
 
 
 def merge(start_offset: int, batches: Iterable[StateBatch]) -> tuple[StateBatch, ...]:

@@ -12,12 +12,12 @@ Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.machine import Record
-from barnabas.coordinator.share.batches import StateBatch
+from barnabas.coordinator.share.batches import StateBatch, listed_batches, read_batches
 from barnabas.kproto import DecodeError
 from barnabas.kproto.stored import (
     ShareSnapshotKey,
@@ -96,12 +96,7 @@ def snapshot_record(key: ShareKey, state: ShareState | None) -> Record:
         delivery_complete_count=state.delivery_complete_count,
         create_timestamp=state.create_ms,
         write_timestamp=state.write_ms,
-        state_batches=[
-            ShareSnapshotValue.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=number, delivery_count=count
-            )
-            for first, last, number, count in state.batches
-        ],
+        state_batches=listed_batches(ShareSnapshotValue.StateBatch, state.batches),
     )
     return Record(stored, encode_versioned(value, 0))
 
@@ -116,12 +111,7 @@ def update_record(key: ShareKey, change: ShareChange) -> Record:
         leader_epoch=change.leader_epoch,
         start_offset=change.start_offset,
         delivery_complete_count=change.delivery_complete_count,
-        state_batches=[
-            ShareUpdateValue.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=number, delivery_count=count
-            )
-            for first, last, number, count in change.batches
-        ],
+        state_batches=listed_batches(ShareUpdateValue.StateBatch, change.batches),
     )
     return Record(stored, encode_versioned(value, 0))
 
@@ -152,7 +142,7 @@ def _state(value: bytes | memoryview) -> ShareState:
         decoded.delivery_complete_count,
         decoded.create_timestamp,
         decoded.write_timestamp,
-        _batches(decoded.state_batches),
+        read_batches(decoded.state_batches),
     )
 
 
@@ -163,12 +153,5 @@ def _change(value: bytes | memoryview) -> ShareChange:
         decoded.leader_epoch,
         decoded.start_offset,
         decoded.delivery_complete_count,
-        _batches(decoded.state_batches),
-    )
-
-
-def _batches(stored: Iterable[ShareSnapshotValue.StateBatch | ShareUpdateValue.StateBatch]) -> tuple[StateBatch, ...]:
-    return tuple(
-        StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
-        for batch in stored
+        read_batches(decoded.state_batches),
     )

@@ -18,9 +18,9 @@ Topic ids are 16 bytes, times milliseconds since the epoch. Source: the `Consume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.coordinator.group.consumer.assignors import TopicId
 from barnabas.coordinator.group.consumer.reconcile import Held, MemberState, Standing
@@ -32,7 +32,11 @@ from barnabas.coordinator.group.epochs.records import (
     TargetEpoch,
     TargetMember,
     framed,
+    group_epoch_messages,
+    group_epoch_reader,
     read,
+    target_epoch_messages,
+    target_epoch_reader,
 )
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import Message
@@ -116,15 +120,11 @@ def consumer_record(what: ConsumerRecord) -> Record:
 def _messages(what: ConsumerRecord) -> tuple[Message, Message | None]:
     value: Message | None = None
     if isinstance(what, GroupEpoch):
-        if what.epoch is not None:
-            value = ConsumerGroupMetadataValue(epoch=what.epoch, metadata_hash=what.metadata_hash)
-        return ConsumerGroupMetadataKey(group_id=what.group_id), value
+        return group_epoch_messages(what, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue)
     if isinstance(what, TargetEpoch):
-        if what.epoch is not None:
-            value = ConsumerGroupTargetAssignmentMetadataValue(
-                assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
-            )
-        return ConsumerGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+        return target_epoch_messages(
+            what, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
+        )
     if isinstance(what, OldTopicMetadata):
         return ConsumerGroupPartitionMetadataKey(group_id=what.group_id), None
     if isinstance(what, Pattern):
@@ -141,12 +141,7 @@ def _messages(what: ConsumerRecord) -> tuple[Message, Message | None]:
     if isinstance(what, TargetMember):
         if what.part is not None:
             value = ConsumerGroupTargetAssignmentMemberValue(
-                topic_partitions=[
-                    ConsumerGroupTargetAssignmentMemberValue.TopicPartition(
-                        topic_id=topic, partitions=sorted(partitions)
-                    )
-                    for topic, partitions in what.part.items()
-                ]
+                topic_partitions=listed_topics(ConsumerGroupTargetAssignmentMemberValue.TopicPartition, what.part)
             )
         return ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
     if what.standing is not None:
@@ -183,6 +178,19 @@ def _metadata_value(metadata: MemberMetadata) -> Message:
     )
 
 
+MadeT = TypeVar("MadeT")
+
+
+def listed_topics(make: Callable[..., MadeT], topics: Mapping[TopicId, Collection[int]]) -> list[MadeT]:
+    """Partitions by topic for a record, each of which has a class of its own for them."""
+    return [make(topic_id=topic, partitions=sorted(partitions)) for topic, partitions in topics.items()]
+
+
+def read_topics(listed: Iterable[Any]) -> dict[TopicId, frozenset[int]]:
+    """The partitions by topic of one of these."""
+    return {topic.topic_id: frozenset(topic.partitions) for topic in listed}
+
+
 def _held_value(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
     return [
         ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
@@ -199,14 +207,6 @@ def parse_consumer_group(key: bytes | memoryview, value: bytes | memoryview | No
     read.
     """
     return read(_READERS, key, value)
-
-
-def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
-    group_id = decode_versioned(ConsumerGroupMetadataKey, key)[1].group_id
-    if value is None:
-        return GroupEpoch(group_id, None)
-    decoded = decode_versioned(ConsumerGroupMetadataValue, value)[1]
-    return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
 
 
 def _member(key: Bytes, value: Bytes | None) -> ConsumerMemberRecord:
@@ -234,21 +234,12 @@ def _member(key: Bytes, value: Bytes | None) -> ConsumerMemberRecord:
     return Member(of.group_id, of.member_id, metadata)
 
 
-def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
-    group_id = decode_versioned(ConsumerGroupTargetAssignmentMetadataKey, key)[1].group_id
-    if value is None:
-        return TargetEpoch(group_id, None)
-    decoded = decode_versioned(ConsumerGroupTargetAssignmentMetadataValue, value)[1]
-    return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
-
-
 def _target_member(key: Bytes, value: Bytes | None) -> ConsumerTarget:
     of = decode_versioned(ConsumerGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
     decoded = decode_versioned(ConsumerGroupTargetAssignmentMemberValue, value)[1]
-    partitions = {topic.topic_id: frozenset(topic.partitions) for topic in decoded.topic_partitions}
-    return TargetMember(of.group_id, of.member_id, partitions)
+    return TargetMember(of.group_id, of.member_id, read_topics(decoded.topic_partitions))
 
 
 def _standing(key: Bytes, value: Bytes | None) -> ConsumerStanding:
@@ -295,10 +286,12 @@ def _looks(key: Bytes, value: Bytes | None) -> OldTopicMetadata:
 
 _READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ConsumerRecord]]] = MappingProxyType(
     {
-        _GROUP: _group,
+        _GROUP: group_epoch_reader(ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
         _LOOKS: _looks,
         _MEMBER: _member,
-        _TARGET: _target,
+        _TARGET: target_epoch_reader(
+            ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
+        ),
         _TARGET_MEMBER: _target_member,
         _STANDING: _standing,
         _PATTERN: _pattern,

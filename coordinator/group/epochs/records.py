@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import DecodeError, Message
-from barnabas.kproto.stored import encode_versioned
+from barnabas.kproto.stored import decode_versioned, encode_versioned
 
 _INT16 = Struct(">h")
 
@@ -84,6 +84,50 @@ def framed(key: Message, value: Message | None) -> Record:
     return Record(
         encode_versioned(key, key.__description__.versions[0]), None if value is None else encode_versioned(value, 0)
     )
+
+
+Messages = tuple[Message, Message | None]
+"""Key and value of a record; without a value it is a tombstone."""
+
+
+def group_epoch_messages(what: GroupEpoch, key: Callable[..., Message], value: Callable[..., Message]) -> Messages:
+    """As messages of these classes, which each kind of group has of its own, all alike."""
+    made = None if what.epoch is None else value(epoch=what.epoch, metadata_hash=what.metadata_hash)
+    return key(group_id=what.group_id), made
+
+
+def target_epoch_messages(what: TargetEpoch, key: Callable[..., Message], value: Callable[..., Message]) -> Messages:
+    """As messages of these classes."""
+    made = None
+    if what.epoch is not None:
+        made = value(assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms)
+    return key(group_id=what.group_id), made
+
+
+def group_epoch_reader(key_class: type[Any], value_class: type[Any]) -> Callable[[Bytes, Bytes | None], GroupEpoch]:
+    """Reads what `group_epoch_messages` makes."""
+
+    def read_one(key: Bytes, value: Bytes | None) -> GroupEpoch:
+        group_id = decode_versioned(key_class, key)[1].group_id
+        if value is None:
+            return GroupEpoch(group_id, None)
+        decoded = decode_versioned(value_class, value)[1]
+        return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
+
+    return read_one
+
+
+def target_epoch_reader(key_class: type[Any], value_class: type[Any]) -> Callable[[Bytes, Bytes | None], TargetEpoch]:
+    """Reads what `target_epoch_messages` makes."""
+
+    def read_one(key: Bytes, value: Bytes | None) -> TargetEpoch:
+        group_id = decode_versioned(key_class, key)[1].group_id
+        if value is None:
+            return TargetEpoch(group_id, None)
+        decoded = decode_versioned(value_class, value)[1]
+        return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
+
+    return read_one
 
 
 def read(

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.group.consumer.assignors import TopicId
-from barnabas.coordinator.group.consumer.stored import MemberMetadata
+from barnabas.coordinator.group.consumer.stored import MemberMetadata, listed_topics, read_topics
 from barnabas.coordinator.group.epochs.records import (
     Bytes,
     GroupEpoch,
@@ -28,7 +28,11 @@ from barnabas.coordinator.group.epochs.records import (
     TargetEpoch,
     TargetMember,
     framed,
+    group_epoch_messages,
+    group_epoch_reader,
     read,
+    target_epoch_messages,
+    target_epoch_reader,
 )
 from barnabas.coordinator.machine import Record
 from barnabas.kproto import Message
@@ -99,15 +103,11 @@ def share_record(what: ShareRecord) -> Record:
 def _messages(what: ShareRecord) -> tuple[Message, Message | None]:
     value: Message | None = None
     if isinstance(what, GroupEpoch):
-        if what.epoch is not None:
-            value = ShareGroupMetadataValue(epoch=what.epoch, metadata_hash=what.metadata_hash)
-        return ShareGroupMetadataKey(group_id=what.group_id), value
+        return group_epoch_messages(what, ShareGroupMetadataKey, ShareGroupMetadataValue)
     if isinstance(what, TargetEpoch):
-        if what.epoch is not None:
-            value = ShareGroupTargetAssignmentMetadataValue(
-                assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
-            )
-        return ShareGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+        return target_epoch_messages(
+            what, ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
+        )
     if isinstance(what, StatePartitions):
         if what.partitions is not None:
             value = _partitions_value(what.partitions)
@@ -125,20 +125,16 @@ def _messages(what: ShareRecord) -> tuple[Message, Message | None]:
     if isinstance(what, TargetMember):
         if what.part is not None:
             value = ShareGroupTargetAssignmentMemberValue(
-                topic_partitions=[
-                    ShareGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic, partitions=sorted(partitions))
-                    for topic, partitions in what.part.items()
-                ]
+                topic_partitions=listed_topics(ShareGroupTargetAssignmentMemberValue.TopicPartition, what.part)
             )
         return ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value
     if what.standing is not None:
         value = ShareGroupCurrentMemberAssignmentValue(
             member_epoch=what.standing.epoch,
             previous_member_epoch=what.standing.previous_epoch,
-            assigned_partitions=[
-                ShareGroupCurrentMemberAssignmentValue.TopicPartitions(topic_id=topic, partitions=sorted(partitions))
-                for topic, partitions in what.standing.assigned.items()
-            ],
+            assigned_partitions=listed_topics(
+                ShareGroupCurrentMemberAssignmentValue.TopicPartitions, what.standing.assigned
+            ),
         )
     return ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), value
 
@@ -183,28 +179,12 @@ def _member(key: Bytes, value: Bytes | None) -> ShareMemberRecord:
     )
 
 
-def _group(key: Bytes, value: Bytes | None) -> GroupEpoch:
-    group_id = decode_versioned(ShareGroupMetadataKey, key)[1].group_id
-    if value is None:
-        return GroupEpoch(group_id, None)
-    decoded = decode_versioned(ShareGroupMetadataValue, value)[1]
-    return GroupEpoch(group_id, decoded.epoch, decoded.metadata_hash)
-
-
-def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
-    group_id = decode_versioned(ShareGroupTargetAssignmentMetadataKey, key)[1].group_id
-    if value is None:
-        return TargetEpoch(group_id, None)
-    decoded = decode_versioned(ShareGroupTargetAssignmentMetadataValue, value)[1]
-    return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
-
-
 def _target_member(key: Bytes, value: Bytes | None) -> ShareTarget:
     of = decode_versioned(ShareGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
         return TargetMember(of.group_id, of.member_id, None)
     decoded = decode_versioned(ShareGroupTargetAssignmentMemberValue, value)[1]
-    return TargetMember(of.group_id, of.member_id, _by_topic(decoded.topic_partitions))
+    return TargetMember(of.group_id, of.member_id, read_topics(decoded.topic_partitions))
 
 
 def _standing(key: Bytes, value: Bytes | None) -> ShareMemberStanding:
@@ -212,18 +192,10 @@ def _standing(key: Bytes, value: Bytes | None) -> ShareMemberStanding:
     if value is None:
         return MemberStanding(of.group_id, of.member_id, None)
     decoded = decode_versioned(ShareGroupCurrentMemberAssignmentValue, value)[1]
-    assigned = _by_topic(decoded.assigned_partitions)
+    assigned = read_topics(decoded.assigned_partitions)
     return MemberStanding(
         of.group_id, of.member_id, ShareStanding(decoded.member_epoch, decoded.previous_member_epoch, assigned)
     )
-
-
-def _by_topic(
-    topics: Iterable[
-        ShareGroupTargetAssignmentMemberValue.TopicPartition | ShareGroupCurrentMemberAssignmentValue.TopicPartitions
-    ],
-) -> dict[TopicId, frozenset[int]]:
-    return {topic.topic_id: frozenset(topic.partitions) for topic in topics}
 
 
 def _partitions(key: Bytes, value: Bytes | None) -> StatePartitions:
@@ -248,8 +220,8 @@ def _partitions(key: Bytes, value: Bytes | None) -> StatePartitions:
 _READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], ShareRecord]]] = MappingProxyType(
     {
         _MEMBER: _member,
-        _GROUP: _group,
-        _TARGET: _target,
+        _GROUP: group_epoch_reader(ShareGroupMetadataKey, ShareGroupMetadataValue),
+        _TARGET: target_epoch_reader(ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
         _TARGET_MEMBER: _target_member,
         _STANDING: _standing,
         _PARTITIONS: _partitions,

@@ -28,6 +28,8 @@ from barnabas.coordinator.group.epochs.records import (
     TargetMember,
     framed,
     read,
+    target_epoch_messages,
+    target_epoch_reader,
 )
 from barnabas.coordinator.group.streams.reconcile import MemberState, Standing
 from barnabas.coordinator.group.streams.tasks import (
@@ -128,11 +130,9 @@ def _messages(what: StreamsRecord) -> tuple[Message, Message | None]:
         value = what.facts and _facts_value(what.facts)
         return StreamsGroupMetadataKey(group_id=what.group_id), value
     if isinstance(what, TargetEpoch):
-        if what.epoch is not None:
-            value = StreamsGroupTargetAssignmentMetadataValue(
-                assignment_epoch=what.epoch, assignment_timestamp=what.assigned_at_ms
-            )
-        return StreamsGroupTargetAssignmentMetadataKey(group_id=what.group_id), value
+        return target_epoch_messages(
+            what, StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue
+        )
     if isinstance(what, StoredTopology):
         if what.topology is not None:
             value = _topology_value(what.topology)
@@ -295,14 +295,6 @@ def _member(key: Bytes, value: Bytes | None) -> StreamsMemberRecord:
     return Member(of.group_id, of.member_id, metadata)
 
 
-def _target(key: Bytes, value: Bytes | None) -> TargetEpoch:
-    group_id = decode_versioned(StreamsGroupTargetAssignmentMetadataKey, key)[1].group_id
-    if value is None:
-        return TargetEpoch(group_id, None)
-    decoded = decode_versioned(StreamsGroupTargetAssignmentMetadataValue, value)[1]
-    return TargetEpoch(group_id, decoded.assignment_epoch, decoded.assignment_timestamp)
-
-
 def _target_member(key: Bytes, value: Bytes | None) -> StreamsTarget:
     of = decode_versioned(StreamsGroupTargetAssignmentMemberKey, key)[1]
     if value is None:
@@ -352,7 +344,9 @@ _READERS: Final[Mapping[int, Callable[[Bytes, Bytes | None], StreamsRecord]]] = 
     {
         _GROUP: _group,
         _MEMBER: _member,
-        _TARGET: _target,
+        _TARGET: target_epoch_reader(
+            StreamsGroupTargetAssignmentMetadataKey, StreamsGroupTargetAssignmentMetadataValue
+        ),
         _TARGET_MEMBER: _target_member,
         _STANDING: _standing,
         _TOPOLOGY: _topology,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from barnabas.coordinator.share import ShareKey, StateBatch, StateRead, Stored, Summary, WriteState
+from barnabas.coordinator.share import ShareKey, StateRead, Stored, Summary, WriteState, listed_batches, read_batches
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import (
     DeleteShareGroupStateRequest,
@@ -126,13 +126,6 @@ def _wire(
     return Wire(key, newest, to_request, from_request, to_response, from_response, failed, act)
 
 
-def _batches(message: Any) -> tuple[StateBatch, ...]:
-    return tuple(
-        StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-        for each in message.state_batches
-    )
-
-
 def _stored(partition: Any) -> Stored:
     return Stored(ErrorCode.of(partition.error_code), partition.error_message)
 
@@ -160,12 +153,7 @@ def _ask_write(partition: int, asked: WriteState) -> Any:
         leader_epoch=asked.leader_epoch,
         start_offset=asked.start_offset,
         delivery_complete_count=asked.delivery_complete_count,
-        state_batches=[
-            WriteShareGroupStateRequest.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
-            )
-            for first, last, state, count in asked.batches
-        ],
+        state_batches=listed_batches(WriteShareGroupStateRequest.StateBatch, asked.batches),
     )
 
 
@@ -176,12 +164,7 @@ def _tell_read(partition: int, told: StateRead) -> Any:
         error_message=told.message,
         state_epoch=told.state_epoch,
         start_offset=told.start_offset,
-        state_batches=[
-            ReadShareGroupStateResponse.StateBatch(
-                first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
-            )
-            for first, last, state, count in told.batches
-        ],
+        state_batches=listed_batches(ReadShareGroupStateResponse.StateBatch, told.batches),
     )
 
 
@@ -214,7 +197,11 @@ WIRES: Final[Mapping[type[Any], Wire]] = MappingProxyType(
             lambda each: Read(each.leader_epoch),
             _tell_read,
             lambda each: StateRead(
-                ErrorCode.of(each.error_code), each.error_message, each.state_epoch, each.start_offset, _batches(each)
+                ErrorCode.of(each.error_code),
+                each.error_message,
+                each.state_epoch,
+                each.start_offset,
+                read_batches(each.state_batches),
             ),
             StateRead,
             lambda states, place, asked, token: states.read(place, asked.leader_epoch, token),
@@ -228,7 +215,11 @@ WIRES: Final[Mapping[type[Any], Wire]] = MappingProxyType(
             WriteShareGroupStateResponse.WriteStateResult,
             _ask_write,
             lambda each: WriteState(
-                each.state_epoch, each.leader_epoch, each.start_offset, each.delivery_complete_count, _batches(each)
+                each.state_epoch,
+                each.leader_epoch,
+                each.start_offset,
+                each.delivery_complete_count,
+                read_batches(each.state_batches),
             ),
             _tell_stored(WriteShareGroupStateResponse.PartitionResult),
             _stored,
