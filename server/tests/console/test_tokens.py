@@ -87,7 +87,7 @@ async def life(clients: str, alice: Browser, bob: Browser, caplog: pytest.LogCap
     assert (row["owner"], row["renewers"], row["may_last"]) == ("User:alice", ["User:bob"], True)
     await until(lambda: broker_log_in(clients, token_id, hmac), lambda code: code == ErrorCode.NONE)
     late = row["expiry"]
-    renewed = await bob.post("/tokens.json", {"do": "renew", "id": token_id, "lifetime": "30m"})
+    renewed = await bob.post("/tokens.json", {"do": "renew", "id": token_id, "lifetime": "5m"})
     assert renewed.json["expiry"] < late
     nobody = await bob.post("/tokens", {"do": "renew", "id": "none"})
     assert nobody.status == 404
@@ -98,8 +98,8 @@ async def life(clients: str, alice: Browser, bob: Browser, caplog: pytest.LogCap
     checked(wrong)
     ended = await alice.follow(await alice.post("/end-token", {"id": token_id, "confirm": "alice"}))
     assert "The token was ended." in ended.words
-    assert (await alice.post("/end-token", {"id": token_id, "confirm": "alice"})).status == 404
     await until(lambda: alice.get(f"/end-token?id={token_id}"), lambda page: "no such token now" in page.words)
+    assert (await alice.post("/end-token", {"id": token_id, "confirm": "alice"})).status == 404
     await until(lambda: broker_log_in(clients, token_id, hmac), lambda code: code != ErrorCode.NONE)
 
 
