@@ -103,7 +103,8 @@ class _Numbers:
         for subtopology, partitions in tasks.items():
             if subtopology in self._begins:
                 begin, count = self._begins[subtopology], self._works[subtopology].tasks
-                yield from map(begin.__add__, partitions.intersection(range(count)))
+                # Not one look at each task of the subtopology: members may be many.
+                yield from map(begin.__add__, filter(range(count).__contains__, partitions))
 
     def set_of(self, tasks: list[int]) -> dict[str, frozenset[int]]:
         """The tasks of these numbers, which are sorted by this."""

@@ -10,8 +10,9 @@ import pytest
 
 from barnabas.coordinator.group.streams.configured import Status, configure
 from barnabas.coordinator.group.streams.java_order import hash_order
+from barnabas.coordinator.group.streams.sticky import AssignedMember, assign_sticky
 from barnabas.coordinator.group.streams.topology import CopartitionGroup, Subtopology, TopicInfo, Topology
-from barnabas.coordinator.tests.streams_plan.randoms import random_topology
+from barnabas.coordinator.tests.streams_plan.randoms import Job, random_topology
 from barnabas.kproto import KafkaError
 
 
@@ -110,3 +111,31 @@ def test_it_is_what_rounds_over_all_subtopologies_find(seed: int) -> None:
         wanted = configure(Topology(0, plain), partitions).wanted
         found = {name: each.partitions for name, each in wanted.items() if name in reads}
         assert found == {name: counts[name] for name in reads}, seed
+
+
+class Part(frozenset[int]):
+    """A member's part of a target; counts how many partitions it is compared with."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        Part.looks += len(self)
+        return super().__iter__()
+
+    def intersection(self, *others: Any) -> frozenset[int]:
+        Part.looks += sum(map(len, others))
+        return super().intersection(*others)
+
+
+@pytest.mark.parametrize("members", [10, 100])
+def test_each_member_is_asked_for_its_own_tasks_only(members: int) -> None:
+    """Not for all that there are: that would be members times tasks."""
+    tasks = 1000
+    parts = [{"0": Part(range(at, tasks, members))} for at in range(members)]
+    before = {f"m{at}": AssignedMember(f"p{at}", part, parts[at - 1]) for at, part in enumerate(parts)}
+    Part.looks = 0
+    after = assign_sticky(before, {"0": Job(tasks, True)}, 1)
+    assert 0 < Part.looks <= 2 * tasks
+    assert {name: (each.active, each.standby) for name, each in after.items()} == {
+        name: (each.active, each.standby) for name, each in before.items()
+    }
