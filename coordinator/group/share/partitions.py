@@ -238,7 +238,7 @@ def deleted(group: ShareGroup, effect: DeleteState, codes: Codes, out: Decision)
         return
     is_to_go = effect.is_whole and not failed
     if is_to_go and group.is_empty:
-        if present.initializing or present.initialized:
+        if _places(present.initializing) or _places(present.initialized):
             # Of a member that came and went meanwhile.
             forget(group, {topic for each in present for topic in each}, True, effect.token, out)
             return

@@ -11,7 +11,13 @@ from barnabas.coordinator.group.config import GroupSettings
 from barnabas.coordinator.group.epochs.records import is_tombstone
 from barnabas.coordinator.group.share.config import ShareGroupConfig
 from barnabas.coordinator.group.share.partitions import DeleteState, InitializeState
-from barnabas.coordinator.group.share.stored import StatePartitions
+from barnabas.coordinator.group.share.stored import (
+    InitializedPartitions,
+    NamedPartitions,
+    StatePartitions,
+    share_record,
+)
+from barnabas.coordinator.machine import Result
 from barnabas.coordinator.tests.share_groups.share_group_kit import ShareGroupKit, topic_id
 from barnabas.kproto import ErrorCode
 
@@ -520,6 +526,16 @@ def test_altering_over_what_is_left() -> None:
     assert kit.store == {}
     assert ask(kit, "alter", {(T, 0): 7}) == {(T, 0): E.NONE}
     assert kit.store == {("g", T, 0): (1, 7)}
+
+
+def test_removing_a_group_whose_log_names_topics_without_partitions() -> None:
+    """We write none, but logs may have been written by others."""
+    kit = ShareGroupKit(AT_ONCE, t=1)
+    nothing = {T: NamedPartitions("t", frozenset())}
+    for known in (InitializedPartitions(nothing, {}, {}), InitializedPartitions({}, nothing, {})):
+        kit.run(Result([share_record(StatePartitions("g", known))]))
+        assert ask(kit, "remove") == E.NONE
+        assert kit.groups.groups == {}
 
 
 def test_removing_a_group_of_nothing() -> None:
