@@ -36,17 +36,27 @@ def following_epoch(epoch: int) -> int:
 
 class ShareSession:
     """One member's. `epoch`: expected of the next request. is_over: it has ended, or another one took its place; a
-    request that still knows it gets no records.
+    request that still knows it gets no records. is_replaced: the latter, so the records are the other one's to release.
     """
 
-    __slots__ = ("_has_error", "_is_new", "_partitions", "epoch", "group_id", "is_over", "member_id", "owner")
+    __slots__ = (
+        "_has_error",
+        "_is_new",
+        "_partitions",
+        "epoch",
+        "group_id",
+        "is_over",
+        "is_replaced",
+        "member_id",
+        "owner",
+    )
 
     def __init__(self, group_id: str, member_id: str, owner: Hashable) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.owner = owner
         self.epoch = 1
-        self.is_over = False
+        self.is_over = self.is_replaced = False
         self._partitions: dict[Place, None] = {}
         self._is_new: set[Place] = set()
         self._has_error: set[Place] = set()
@@ -127,6 +137,7 @@ class ShareSessions:
         before = self._sessions.get((group_id, member_id))
         if before is not None:
             self.end(before)
+            before.is_replaced = True
         elif len(self._sessions) >= limit:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id, owner)

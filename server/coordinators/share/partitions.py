@@ -1,5 +1,5 @@
 """Share partitions of this broker: one `barnabas.coordinator.share.SharePartition` for each group and partition that it
-leads, made when a member first comes, forgotten with the last session of its group.
+leads, made when a member first comes, forgotten when the last sessions of its group have given back what they had.
 
     request → SharePartitions.of → LedShare.acquire, acknowledge, release → replies, effects
 
@@ -14,6 +14,8 @@ woken while another operation is under way, but at the end of a write, all of th
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -40,7 +42,6 @@ from barnabas.coordinator.share import (
     Wanted,
     WriteState,
 )
-from barnabas.coordinator.share.sessions import SESSION_PLACES_MAX
 from barnabas.kproto import ErrorCode, KafkaError
 from barnabas.kproto.records import magic_of, read_header
 from barnabas.logdir import FileSlice, LongBatch
@@ -63,6 +64,10 @@ ENDS_S: Final = 3.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _GIVEN_BACK_AT_ONCE: Final = 50
 """Partitions of which a member's records are given back in one step: 5 ms."""
+_NOT_HERE_COST: Final = 0.01
+"""Of a partition that the group does not have here, beside one that it has. Sessions may have very many of these, and
+what they leave is not to pile up.
+"""
 _GIVE_BACK_PAUSE_S: Final = 0.001
 _MemberKey = tuple[str, str]
 """Group id and member id."""
@@ -273,7 +278,7 @@ class SharePartitions:
         self._of_group: dict[str, dict[LedShare, None]] = {}
         self.sessions = ShareSessions()
         self._known: dict[str, _InForce] = {}
-        self._giving_up: dict[_MemberKey, list[tuple[bytes, int]]] = {}
+        self._giving_up: dict[_MemberKey, deque[tuple[bytes, int]]] = {}
         self._is_giving_up = False
 
     def __len__(self) -> int:
@@ -352,14 +357,15 @@ class SharePartitions:
     def begin_session(self, group_id: str, member_id: str, owner: Hashable) -> ShareSession:
         """A new session of a member. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
         # Before it gets what it must not give back.
-        self._give_back((group_id, member_id), SESSION_PLACES_MAX)
+        self._give_back((group_id, member_id), math.inf)
         limit = self.ground.current_config().get_int("group.share.max.share.sessions")
         return self.sessions.begin(group_id, member_id, owner, limit)
 
     def end_session(self, session: ShareSession) -> None:
-        """A member's session is over: others may have what it holds."""
+        """A member's session is over: others may have what it holds, unless it has begun another one since."""
         self.sessions.end(session)
-        self._give_up([session])
+        if not session.is_replaced:
+            self._give_up([session])
 
     def connection_closed(self, owner: Hashable) -> None:
         """A connection is gone, and the sessions that it began."""
@@ -367,39 +373,43 @@ class SharePartitions:
 
     def _give_up(self, sessions: Iterable[ShareSession]) -> None:
         for session in sessions:
-            self._giving_up.setdefault((session.group_id, session.member_id), []).extend(session.places)
+            self._giving_up.setdefault((session.group_id, session.member_id), deque()).extend(session.places)
         if not self._is_giving_up:
             self._give_back_some()
 
     def _give_back_some(self) -> None:
         """What members without a session have, of some partitions, as each is a write. The rest soon."""
-        left = _GIVEN_BACK_AT_ONCE
-        while self._giving_up and left > 0:
-            left -= 1 + self._give_back(next(iter(self._giving_up)), left)
-        self._is_giving_up = bool(self._giving_up)
-        if self._is_giving_up:
-            self.ground.timers.after(_GIVE_BACK_PAUSE_S, self._give_back_some)
+        self._is_giving_up = True
+        left: float = _GIVEN_BACK_AT_ONCE
+        try:
+            while self._giving_up and left > 0:
+                left -= 1 + self._give_back(next(iter(self._giving_up)), left)
+        finally:
+            self._is_giving_up = bool(self._giving_up)
+            if self._is_giving_up:
+                self.ground.timers.after(_GIVE_BACK_PAUSE_S, self._give_back_some)
 
-    def _give_back(self, member: _MemberKey, most: int) -> int:
+    def _give_back(self, member: _MemberKey, most: float) -> float:
         """What one of them has, of so many partitions at most. Returns of how many."""
         group_id, member_id = member
         places = self._giving_up.get(member)
         if places is None:
             return 0
-        portion = places[:most]
-        del places[:most]
-        for place in portion:
+        done = 0.0
+        while places and done < most:
             try:
-                led = self.find(ShareKey(group_id, *place))
+                led = self.find(ShareKey(group_id, *places.popleft()))
+                done += _NOT_HERE_COST if led is None else 1
                 if led is not None:
                     led.release(member_id)
             except Exception as error:
                 contain(log, f"giving back what {member_id!r} of group {group_id!r} has", error)
         if not places:
-            del self._giving_up[member]
-            if not self.sessions.has_group(group_id):
+            self._giving_up.pop(member, None)
+            # What others have had must be stored, too: how often it was delivered.
+            if not self.sessions.has_group(group_id) and all(group != group_id for group, _ in self._giving_up):
                 self.forget_group(group_id)
-        return len(portion)
+        return done
 
     def forget_group(self, group_id: str) -> None:
         """The last session of a group is over here: what it has is loaded again for the next one."""

@@ -325,3 +325,53 @@ async def test_very_much_is_given_back_in_portions(
         w.parts.shares.connection_closed("three")
         await trio.sleep(1)
         assert len(w.parts.shares) == len(w.parts.shares.sessions) == 0
+
+
+async def test_what_all_members_had_is_given_back_before_the_group_is_forgotten(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much the first one had: else records that end all members at once are delivered for the first time for
+    ever.
+    """
+    monkeypatch.setattr(partitions, "_GIVEN_BACK_AT_ONCE", 1)
+    async with share_world(tmp_path) as w:
+        for index in range(3):
+            w.groups.at.world.append(w.groups.at.world.partitions.get("t", index), NOW)
+        for member, places in (("a", (0, 1)), ("b", (2,))):
+            await answer_of(w.fetch(0, member=member, connection=member, partitions=places, max_wait_ms=0))
+            got = found(await answer_of(w.fetch(1, member=member, connection=member, partitions=())))
+            assert got == {index: (0, 0, [(0, 0, 1)]) for index in places}
+        w.parts.shares.connection_closed("a")
+        w.parts.shares.connection_closed("b")
+        await trio.sleep(1)
+        assert len(w.parts.shares) == 0
+        await answer_of(w.fetch(0, member="c", connection="c", partitions=(0, 1, 2), max_wait_ms=0))
+        got = found(await answer_of(w.fetch(1, member="c", connection="c", partitions=())))
+        assert got == {index: (0, 0, [(0, 0, 2)]) for index in range(3)}
+
+
+async def test_partitions_that_there_are_not_do_not_pile_up(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Sessions may have very many, and end again and again."""
+    async with share_world(tmp_path) as w:
+        for _ in range(3):
+            assert len(found(await answer_of(w.fetch(0, partitions=range(3, 403))))) == 400
+            w.parts.shares.connection_closed("one")
+            assert not w.parts.shares._giving_up
+
+
+async def test_the_end_of_a_session_that_another_one_has_replaced(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """It comes late, as what was acknowledged with it had to be stored: what the new session has is not given back."""
+    async with share_world(tmp_path) as w:
+        w.parts.produce(1, 1)
+        await answer_of(w.fetch(0, max_wait_ms=0))
+        assert found(await answer_of(w.fetch(1, max_records=1))) == {0: (0, 0, [(0, 0, 1)])}
+        with w.unwritten():
+            last = w.fetch(-1, (0, 0, ACCEPT))
+            begun = w.fetch(0, connection="two", max_wait_ms=0)
+            assert last.waits
+        await settle()
+        assert found(last.answer) == {0: (0, 0, [])}
+        assert found(begun.answer) == {0: (0, 0, [(1, 1, 1)])}
+        assert found(await answer_of(w.fetch(0, member="b", connection="b", max_wait_ms=0))) == {0: (0, 0, [])}
+        said = await answer_of(w.acknowledge(1, (1, 1, ACCEPT)))
+        assert said.responses[0].partitions[0].error_code == E.NONE
