@@ -216,8 +216,8 @@ class ShareFetch:
         return False
 
     def _acquire(self, acquirable: Mapping[Place, LedShare]) -> Steps[None]:
-        """Bytes are shared out evenly; what one does not need is the next one's. A session that ends meanwhile gives
-        back what it has got, and gets no more.
+        """Bytes are shared out evenly; what one does not need is the next one's. A session that ends meanwhile gets no
+        more.
         """
         req = self._req
         mode = AcquireMode(req.share_acquire_mode)
@@ -248,16 +248,17 @@ class ShareFetch:
         session, hints = self._session, LeaderHints(self._svc, self._ctx.listener)
         topics: dict[bytes, list[Any]] = {}
         is_open = self._is_fetching and not session.is_over
-        places = (*session.places, *self._got) if is_open else self._failed
+        got = self._got if is_open or session.is_replaced else {}  # else it is given back
+        places = (*session.places, *got) if is_open else (*self._failed, *got)
         for place in dict.fromkeys((*places, *self._asked)):
-            code, got = self._failed.get(place, ErrorCode.NONE), self._got.get(place)
+            code, records = self._failed.get(place, ErrorCode.NONE), got.get(place)
             told = session.must_tell(
-                place, has_records=got is not None, has_error=bool(code), is_asked=place in self._asked
+                place, has_records=records is not None, has_error=bool(code), is_asked=place in self._asked
             )
             if told:
-                topics.setdefault(place[0], []).append(self._data(place, code, got, hints))
+                topics.setdefault(place[0], []).append(self._data(place, code, records, hints))
             yield 1
-        self._ctx.count_fetched(sum(got.records.length for got in self._got.values()))
+        self._ctx.count_fetched(sum(each.records.length for each in got.values()))
         return ShareFetchResponse(
             acquisition_lock_timeout_ms=self._svc.share_partitions.settings(session.group_id).record_lock_duration_ms,
             responses=[

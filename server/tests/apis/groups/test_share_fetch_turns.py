@@ -182,6 +182,21 @@ async def test_a_session_that_ends_meanwhile(
         assert other == {index: (0, 0, [(0, 0, 2 if index == first else 1)]) for index in range(3)}
 
 
+async def test_a_member_that_begins_anew_meanwhile(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has got stays its own, so it is told; the new session gets the rest."""
+    async with many_turns(tmp_path, monkeypatch) as (w, by_hand):
+        looked = noted(monkeypatch)
+        asked = await interrupted(w, by_hand, looked)
+        first = looked[0]
+        anew = w.fetch(0, partitions=(0, 1, 2), connection="new", max_wait_ms=0)
+        assert await answer_of(asked, by_hand) == {first: (0, 0, [(0, 0, 1)])}
+        assert await answer_of(anew, by_hand) == {
+            index: (0, 0, [] if index == first else [(0, 0, 1)]) for index in range(3)
+        }
+
+
 async def test_a_connection_that_is_closed_meanwhile(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
