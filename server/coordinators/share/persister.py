@@ -152,6 +152,9 @@ class SharePersister:
             ask.wire.act(self._states, ask.key, ask.asked, token)
         except KafkaError as error:
             self._answered(ask, ask.wire.failed(error.code, error.message))
+        except Exception as error:
+            # Others wait for the answer as well: those that are in line.
+            contain(log, f"asking this broker's share coordinator about {ask.key}", error, token)
 
     # -- what is answered -------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.coordinator.share import ShareKey, StateBatch, StateRead, Stored, Summary, WriteState, coordinator_key
+from barnabas.coordinator.share.state_shard import StateShard
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.server.coordinators.share.persister import GIVE_UP_S
 from barnabas.server.coordinators.share.state_wire import Delete, Initialize, Read, Summarize
@@ -185,6 +186,28 @@ async def test_whoever_fails_keeps_nobody_else(tmp_path: Path, caplog: pytest.Lo
         await settle()
         assert answers == [OK]
         assert "what follows from INITIALIZE_SHARE_GROUP_STATE" in caplog.text
+
+
+async def test_a_coordinator_here_that_fails_keeps_nobody_in_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with persister_rig(tmp_path) as r:
+        r.topic(0)
+        initialize = StateShard.initialize
+
+        def fail(shard: StateShard, key: ShareKey, state_epoch: int, *rest: Any) -> Any:
+            if state_epoch == 1:
+                raise ZeroDivisionError
+            return initialize(shard, key, state_epoch, *rest)
+
+        monkeypatch.setattr(StateShard, "initialize", fail)
+        answers = [r.ask(asked) for asked in (Initialize(1, 0), Initialize(1, 0), Initialize(2, 0))]
+        other = r.ask(Initialize(2, 0), r.key(partition=1))
+        await settle()
+        assert answers == [[Stored(E.UNKNOWN_SERVER_ERROR)], [Stored(E.UNKNOWN_SERVER_ERROR)], [OK]]
+        assert other == [OK]
+        assert not r.persister._in_line
+        assert "asking this broker's share coordinator" in caplog.text
 
 
 async def test_partitions_have_coordinators_of_their_own(tmp_path: Path) -> None:
