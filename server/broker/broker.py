@@ -405,8 +405,7 @@ class Broker:
         await services.features.load()
         if services.acls is not None:
             await services.acls.load()
-            follow = partial(serve, log, "following the ACLs", services.acls.run, fatal=StoreFailed)
-            nursery.start_soon(follow)
+            nursery.start_soon(partial(serve, log, "following the ACLs", services.acls.run, fatal=StoreFailed))
         if services.tokens is not None:
             await services.tokens.load()
             nursery.start_soon(partial(serve, log, "following the tokens", services.tokens.run, fatal=StoreFailed))
@@ -445,6 +444,7 @@ class Broker:
             nursery.start_soon(serve, log, "reading the cluster", partial(self._learn_of_cluster, services.cluster))
             with trio.move_on_after(IMAGE_S) as limit:
                 await services.cluster.image_received.wait()
+                await services.features.load()  # a new cluster's first controller has decided on them before
             if limit.cancelled_caught:
                 log.warning("no controller has sent an image of the cluster within %g s: serving without", IMAGE_S)
         descriptors.warn_if_too_few(sum(len(each.logs) for each in dirs.online))
