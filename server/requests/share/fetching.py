@@ -37,7 +37,10 @@ PartitionData = ShareFetchResponse.PartitionData
 _NO_HURRY: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _LOOK_UNITS: Final = 3
 _GOT_UNITS: Final = 30
-"""The cost of a partition that has nothing for the member, and of one that has (`barnabas.server.runtime.turns`)."""
+_MADE_UNITS: Final = 10
+"""The cost of a partition that has nothing for the member, of one that has, and of a share partition that is made and
+asks for what is stored of it (`barnabas.server.runtime.turns`).
+"""
 
 
 class ShareFetch:
@@ -112,6 +115,7 @@ class ShareFetch:
                     self._failed.update(((topic.topic_id, each.partition_index), refusal) for each in topic.partitions)
             return (yield from self._answer())
         self._ctx.on_close(self._unlink)
+        shares = self._svc.share_partitions
         for place in self._session.in_turn():
             yield 1
             if self._session.is_over:
@@ -120,12 +124,15 @@ class ShareFetch:
             if refusal:
                 self._fail(place, refusal)
                 continue
+            known = len(shares)
             try:
-                led = self._led[place] = self._svc.share_partitions.of(ShareKey(self._session.group_id, *place))
+                led = self._led[place] = shares.of(ShareKey(self._session.group_id, *place))
             except KafkaError as error:
                 self._fail(place, error.code)
             else:
                 led.waiting[self] = None  # what comes while others are looked into is not missed
+                if len(shares) > known:
+                    yield _MADE_UNITS
         return (yield from self._go_on(list(self._led)))
 
     # -- waiting ----------------------------------------------------------------------------------

@@ -114,6 +114,19 @@ async def test_other_work_comes_in_between(
         assert sorted(firsts) == [0, 1, 2]
 
 
+async def test_other_work_comes_in_between_share_partitions_that_are_made(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that begins may have very many of which nothing is in memory."""
+    async with share_world(tmp_path) as w, trio.open_nursery() as nursery:
+        w.svc.turns = by_hand = TurnsByHand(nursery)
+        monkeypatch.setattr(turns, "TURN_UNITS", 5)
+        asked = w.fetch(0, partitions=(0, 1, 2), max_wait_ms=0)
+        assert len(w.parts.shares) == 1
+        assert len(await answer_of(asked, by_hand)) == len(w.parts.shares) == 3
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_comes_while_others_are_looked_into(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
