@@ -54,6 +54,8 @@ def handle(svc: Services, ctx: RequestContext, req: ShareFetchRequest) -> Steps[
                 said.append((place, acknowledgements(each)))
             yield 1
     deadline = svc.now() + max(req.max_wait_ms, 0) / 1000
+    if req.share_session_epoch == BEGIN:
+        yield from svc.share_partitions.before_session(req.group_id or "", req.member_id or "")
     sessions = svc.share_partitions.sessions
     try:
         session = _session(svc, ctx, req, bool(said))

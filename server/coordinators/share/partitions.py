@@ -56,6 +56,7 @@ from barnabas.server.coordinators.share.state_wire import Read, Summarize
 from barnabas.server.partitions.partition import Partition
 from barnabas.server.runtime.containment import contain
 from barnabas.server.runtime.timers import Timer
+from barnabas.server.runtime.turns import Steps
 
 log = logging.getLogger("barnabas.groups")
 
@@ -69,6 +70,8 @@ _NOT_HERE_COST: Final = 0.01
 what they leave is not to pile up.
 """
 _GIVE_BACK_PAUSE_S: Final = 0.001
+_GIVE_BACK_UNITS: Final = 30
+"""The same in turns (`barnabas.server.runtime.turns`)."""
 _MemberKey = tuple[str, str]
 """Group id and member id."""
 _ABORTED_AT_ONCE: Final = 100
@@ -354,8 +357,13 @@ class SharePartitions:
 
     # -- sessions ---------------------------------------------------------------------------------
 
+    def before_session(self, group_id: str, member_id: str) -> Steps[None]:
+        """For a member that is about to begin a session: what it had in one that has ended is given back in turns."""
+        while cost := self._give_back((group_id, member_id), _GIVEN_BACK_AT_ONCE):
+            yield 1 + int(cost * _GIVE_BACK_UNITS)
+
     def begin_session(self, group_id: str, member_id: str, owner: Hashable) -> ShareSession:
-        """A new session of a member. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
+        """A new session of a member, after `before_session`. Raises KafkaError SHARE_SESSION_LIMIT_REACHED."""
         # Before it gets what it must not give back.
         self._give_back((group_id, member_id), math.inf)
         limit = self.ground.current_config().get_int("group.share.max.share.sessions")

@@ -350,6 +350,25 @@ async def test_what_all_members_had_is_given_back_before_the_group_is_forgotten(
         assert got == {index: (0, 0, [(0, 0, 2)]) for index in range(3)}
 
 
+async def test_whoever_begins_anew_at_once_gives_back_in_turns(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "_GIVEN_BACK_AT_ONCE", 1)
+    async with share_world(tmp_path) as w:
+        shares = w.parts.shares
+        for index in range(3):
+            w.groups.at.world.append(w.groups.at.world.partitions.get("t", index), NOW)
+        await answer_of(w.fetch(0, partitions=(0, 1, 2), max_wait_ms=0))
+        assert len(found(await answer_of(w.fetch(1, partitions=())))) == 3
+        shares.connection_closed("one")
+        left = []
+        for cost in shares.before_session("g", "a"):
+            assert cost > 30
+            left.append(len(shares._giving_up.get(("g", "a"), ())))
+        assert left == [1, 0]
+        assert list(shares.before_session("g", "a")) == []
+
+
 async def test_partitions_that_there_are_not_do_not_pile_up(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Sessions may have very many, and end again and again."""
     async with share_world(tmp_path) as w:
