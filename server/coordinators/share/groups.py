@@ -70,7 +70,7 @@ class ShareGroupOperations:
             }
         else:
             asked = {ShareKey(effect.group_id, *place): Delete() for place in effect.places}
-        self._persister.ask_all(asked, _Told(self, led, effect).told)
+        self._persister.ask_all(asked, _Told(self, led, effect).told, lambda: not led.is_closed)
 
     def told(self, led: Led, effect: InitializeState | DeleteState, codes: Codes) -> None:
         """The answers are there."""

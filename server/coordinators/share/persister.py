@@ -10,7 +10,8 @@ neither answers nor closes the connection: when the image shows another leader o
 or another epoch, the request is cancelled, and asked again.
 
 What begins and ends the life of a share partition, `Initialize` and `Delete`, is asked one after another: else a group
-that is joined while it is removed would lose what it has just been given, or leave something behind.
+that is joined while it is removed would lose what it has just been given, or leave something behind. Brokers do not
+wait for each other: what is not wanted any more, as another one coordinates the group, is not asked again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ FIRST_PAUSE_S: Final = 0.02
 LAST_PAUSE_S: Final = 1.0
 GIVE_UP_S: Final = 15.0
 _SILENT: Final = "The share coordinator did not answer."
+_UNWANTED: Final = "Another broker coordinates the group now."
 _STALE_CHECK_S = 1.0
 """How often a request in flight is compared with the image. Seconds."""
 _COMPLAIN_EVERY = 100  # failures between two log lines about the same broker
@@ -51,12 +53,19 @@ _AGAIN: Final = frozenset(
 )
 
 
+def _always() -> bool:
+    return True
+
+
 class _Ask:
     """Something that is asked until there is an answer. `until`: when it is given up (trio's clock)."""
 
-    __slots__ = ("asked", "done", "key", "pause_s", "until", "wire")
+    __slots__ = ("asked", "done", "is_wanted", "key", "pause_s", "until", "wire")
 
-    def __init__(self, key: ShareKey, asked: Asked, done: Callable[[Any], None], until: float) -> None:
+    def __init__(
+        self, key: ShareKey, asked: Asked, done: Callable[[Any], None], until: float, is_wanted: Callable[[], bool]
+    ) -> None:
+        self.is_wanted = is_wanted
         self.key = key
         self.asked = asked
         self.done = done
@@ -103,12 +112,19 @@ class SharePersister:
 
     # -- what is asked ----------------------------------------------------------------------------
 
-    def ask(self, key: ShareKey, asked: Asked, done: Callable[[Any], None]) -> None:
+    def ask(
+        self,
+        key: ShareKey,
+        asked: Asked,
+        done: Callable[[Any], None],
+        is_wanted: Callable[[], bool] = _always,
+    ) -> None:
         """Ask the share coordinator of `key`. `done` is called once with the answer, a value of
         `barnabas.coordinator.share` as the operation has it; never before this returns, and outside of any other
-        operation: at the end of a write, as what `barnabas.server.partitions.registry` calls after one.
+        operation: at the end of a write, as what `barnabas.server.partitions.registry` calls after one. When it is not
+        wanted any more, it is given up instead of being asked for (again).
         """
-        ask = _Ask(key, asked, done, self._ground.now() + GIVE_UP_S)
+        ask = _Ask(key, asked, done, self._ground.now() + GIVE_UP_S, is_wanted)
         if ask.is_in_line:
             if (line := self._in_line.get(key)) is not None:
                 line.append(ask)
@@ -117,15 +133,23 @@ class SharePersister:
         self._try(ask)
         self._wake()  # what a coordinator here has staged is written soon, whoever has called
 
-    def ask_all(self, asked: Mapping[ShareKey, Asked], done: Callable[[dict[ShareKey, Any]], None]) -> None:
+    def ask_all(
+        self,
+        asked: Mapping[ShareKey, Asked],
+        done: Callable[[dict[ShareKey, Any]], None],
+        is_wanted: Callable[[], bool] = _always,
+    ) -> None:
         """As `ask`, for several partitions; `done` gets all answers."""
         if not asked:
             raise ValueError("nothing is asked")
         all_of = _All(len(asked), done)
         for key, what in asked.items():
-            self.ask(key, what, partial(all_of.answered, key))
+            self.ask(key, what, partial(all_of.answered, key), is_wanted)
 
     def _try(self, ask: _Ask) -> None:
+        if not ask.is_wanted():
+            self._give_up(ask, _UNWANTED)
+            return
         place = self._place(ask.key)
         if place is None:
             self._states.want_topic()
@@ -161,12 +185,15 @@ class SharePersister:
     def _answered(self, ask: _Ask, told: Told | None) -> None:
         if told is None:  # a fault of ours, which is in the log
             told = ask.wire.failed(ErrorCode.UNKNOWN_SERVER_ERROR, None)
-        if told.code in _AGAIN and self._ground.now() + ask.pause_s < ask.until:
+        if told.code in _AGAIN and self._ground.now() + ask.pause_s < ask.until and ask.is_wanted():
             pause_s, ask.pause_s = ask.pause_s, min(2 * ask.pause_s, LAST_PAUSE_S)
             self._ground.timers.after(pause_s, partial(self._try_again, ask))
             return
         self._answers.append((ask, told))
         self._wake()
+
+    def _give_up(self, ask: _Ask, why: str) -> None:
+        self._answered(ask, ask.wire.failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
 
     def _try_again(self, ask: _Ask) -> None:
         self._try(ask)
@@ -210,10 +237,10 @@ class SharePersister:
         """Those that were not given up while the broker kept silent about others."""
         now, in_time = self._ground.now(), []
         for ask in asks:
-            if now < ask.until:
+            if now < ask.until and ask.is_wanted():
                 in_time.append(ask)
             else:
-                self._answered(ask, ask.wire.failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, _SILENT))
+                self._give_up(ask, _SILENT)
         return in_time
 
     async def _send(self, broker_id: int, asks: Mapping[ShareKey, _Ask]) -> None:

@@ -134,6 +134,27 @@ async def test_a_coordinator_that_is_away(
         assert [told.code for told in answers] == [E.COORDINATOR_NOT_AVAILABLE]
 
 
+@pytest.mark.parametrize("leader", [0, 1], ids=["here", "on another broker"])
+async def test_what_is_not_wanted_any_more(leader: int, tmp_path: Path, autojump_clock: MockClock) -> None:
+    """As another broker coordinates the group, and may have told the share coordinator something else meanwhile."""
+    async with persister_rig(tmp_path) as r:
+        r.topic(leader)
+        assert await r.told(Initialize(1, 7)) == OK
+        r.lead_elsewhere(5)  # which there is not
+        is_wanted = True
+        answers = Answers()
+        for asked in (Delete(), Initialize(2, 0)):
+            r.persister.ask(r.key(), asked, answers, lambda: is_wanted)
+        await trio.sleep(2)
+        assert not answers
+        is_wanted = False
+        r.lead_elsewhere(leader, 2)
+        await trio.sleep(2)
+        assert [told.code for told in answers] == [E.COORDINATOR_NOT_AVAILABLE] * 2
+        assert await r.told(Summarize()) == Summary(E.NONE, None, 1, 0, 7, 0)
+        assert not r.persister._in_line
+
+
 async def test_a_coordinator_that_has_moved(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Here, while the broker that was asked has lost its power: nothing comes from it."""
     async with persister_rig(tmp_path) as r:
