@@ -21,8 +21,7 @@ from uuid import UUID
 
 FRAME_BYTES: Final = 5
 """Of Confluent's framing: a zero, and the id of a schema in a registry."""
-
-
+NO_ROOM: Final = "the schema would take too much memory"
 _DATUM: Final = "barnabas_datum"
 
 

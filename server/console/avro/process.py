@@ -1,33 +1,52 @@
 """Decoding in another process (`worker.py`), which is begun when it is needed, and anew when it has died or hung.
 
 Whoever waits gets `CHUNK_ITEMS` decoded at a time, so that nobody waits for another one's hundred thousand. A chunk on
-which the process dies or is silent for `chunk_s` is tried item by item, and only the culprit stays undecoded; all of
-that takes `total_s`, then the rest stays so too.
+which the process dies or is silent for `chunk_s` is tried item by item, each when its turn comes, and only the culprit
+stays undecoded. One call has `total_s` of the process; what it waits for others' turns is not counted in that.
+
+The process knows schemas by numbers, of which none is given twice: what was begun with one process cannot meet another
+one's schema in the next.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
 import trio
+
+from barnabas.server.console.avro.decoding import NO_ROOM
+from barnabas.server.runtime.wording import system_says
+
+log = logging.getLogger("barnabas.console")
 
 CHUNK_ITEMS: Final = 64
 CHUNK_BYTES: Final = 1024 * 1024
 CHUNK_S: Final = 2.0
 TOTAL_S: Final = 5.0
+WAIT_S: Final = 15.0
+"""For others' turns, in one call."""
 START_S: Final = 20.0
 """A busy machine may take long to begin a process."""
 DATUM_BYTES_MAX: Final = 1024 * 1024
 """Longer ones are not decoded."""
 SCHEMAS_MAX: Final = 64
 """Which the process remembers."""
-RESULT_BYTES_MAX: Final = 64 * 1024 * 1024
+SCHEMA_CHARACTERS_MAX: Final = 2 * 1024 * 1024
+"""Of all that it remembers: in memory they are twenty times as long, and others' data need room beside them."""
+WRONG_S: Final = 60.0
+"""How long it is remembered that a schema is none: it may have met a busy machine."""
+RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
+CHARACTERS_MAX: Final = 64 * 1024 * 1024
+"""Of all results of one call."""
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from barnabas.server.console.avro.worker import main; main()"
@@ -37,6 +56,8 @@ DIED: Final = "decoding it crashed"
 HUNG: Final = "decoding it took too long"
 NOT_BEGUN: Final = "the process that decodes Avro cannot be started"
 LEFT: Final = "there was no time left to decode it"
+TOO_MUCH: Final = "what stands before it is so long that it was not decoded"
+NOT_TRIED: Final = (LEFT, TOO_MUCH)
 
 
 class Texts(NamedTuple):
@@ -86,6 +107,21 @@ class _Gone(Exception):
         self.began = began
 
 
+@dataclass(slots=True)
+class _Left:
+    """What a call may yet use: of the process, of waiting, of results."""
+
+    work_s: float
+    wait_s: float
+    characters: int
+
+    def why_not(self) -> str | None:
+        """Why there is no next turn."""
+        if self.work_s <= 0 or self.wait_s <= 0:
+            return LEFT
+        return TOO_MUCH if self.characters <= 0 else None
+
+
 class ProcessDecoder:
     """See the module. A `Decoder`."""
 
@@ -93,82 +129,125 @@ class ProcessDecoder:
         self._chunk_s = chunk_s
         self._lock = trio.Lock()
         self._process: trio.Process | None = None
+        self._numbers = count()
         self._known: dict[Texts, int] = {}
-        self._wrong: dict[Texts, str] = {}
+        self._wrong: dict[Texts, tuple[float, str]] = {}
         self._unread = bytearray()
+        self._was_told = False
 
     async def check(self, texts: Texts) -> str | None:
         async with self._lock:
-            return await self._define(texts)
+            try:
+                return (await self._define_all([texts])).get(texts)
+            except _Gone as gone:
+                return str(gone)
 
     async def decode(
         self, items: Sequence[Item], characters_max: int, *, is_pretty: bool = False, total_s: float = TOTAL_S
     ) -> list[Decoded | str]:
         results: list[Decoded | str] = []
-        deadline = trio.current_time() + total_s
+        left = _Left(total_s, WAIT_S, CHARACTERS_MAX)
         for chunk in _chunks(items):
-            async with self._lock:
-                results += await self._chunk(chunk, characters_max, is_pretty, deadline)
+            try:
+                results += await self._turn(chunk, characters_max, is_pretty, left)
+            except _Gone as gone:
+                if len(chunk) == 1 or not gone.began:
+                    results += [str(gone)] * len(chunk)
+                    continue
+                for item in chunk:
+                    try:
+                        results += await self._turn([item], characters_max, is_pretty, left)
+                    except _Gone as culprit:
+                        results.append(str(culprit))
         return results
 
     async def aclose(self) -> None:
         async with self._lock:
             await self._end()
 
-    async def _chunk(
-        self, items: Sequence[Item], characters_max: int, is_pretty: bool, deadline: float
+    async def _turn(
+        self, items: Sequence[Item], characters_max: int, is_pretty: bool, left: _Left
     ) -> list[Decoded | str]:
-        if trio.current_time() > deadline:
+        """When it is its turn, alone with the process. Raises _Gone."""
+        if why := left.why_not():
+            return [why] * len(items)
+        began = trio.current_time()
+        with trio.move_on_after(left.wait_s) as waiting:
+            await self._lock.acquire()
+        if waiting.cancelled_caught:
+            left.wait_s = 0
             return [LEFT] * len(items)
-        if len(self._known) >= SCHEMAS_MAX or (self._process is not None and self._process.poll() is not None):
-            await self._end()
+        left.wait_s -= trio.current_time() - began
+        began = trio.current_time()
+        try:
+            results = await self._together(items, characters_max, is_pretty, began + left.work_s)
+        finally:
+            self._lock.release()
+            left.work_s -= trio.current_time() - began
+        left.characters -= sum(len(each.text) for each in results if isinstance(each, Decoded))
+        return results
+
+    async def _together(
+        self, items: Sequence[Item], characters_max: int, is_pretty: bool, until: float
+    ) -> list[Decoded | str]:
+        wrong = await self._define_all((texts for item in items for texts, _ in item.attempts), until)
         results: list[Decoded | str] = [TOO_LONG] * len(items)
         sent: list[int] = []
         packed: list[Any] = []
         for number, item in enumerate(items):
-            attempts: list[tuple[int, int]] = []
-            whys = []
-            for texts, skip in item.attempts:
-                why = await self._define(texts)
-                if why is None:
-                    attempts.append((self._known[texts], skip))
-                else:
-                    whys.append(why)
+            attempts = [(self._known[texts], skip) for texts, skip in item.attempts if texts not in wrong]
             if not attempts:
-                results[number] = whys[0] if whys else "there is no schema"
+                results[number] = wrong[item.attempts[0][0]] if item.attempts else "there is no schema"
             elif len(item.data) <= DATUM_BYTES_MAX:
                 sent.append(number)
                 packed.append([b64encode(item.data).decode(), attempts])
-        if not sent:
-            return results
-        try:
+        if sent:
             answer = await self._ask({"items": packed, "characters": characters_max, "pretty": is_pretty})
-        except _Gone as gone:
-            if len(items) == 1:
-                return [str(gone)]
-            return [each for item in items for each in await self._chunk([item], characters_max, is_pretty, deadline)]
-        for number, result in zip(sent, answer["results"], strict=True):
-            results[number] = result if isinstance(result, str) else Decoded(*result)
+            for number, result in zip(sent, answer["results"], strict=True):
+                results[number] = result if isinstance(result, str) else Decoded(*result)
         return results
 
+    async def _define_all(self, every: Iterable[Texts], until: float = float("inf")) -> dict[Texts, str]:
+        """Afterwards the process knows them, but for those that are no schemas: why. Raises _Gone if there is no
+        process.
+        """
+        is_dead = self._process is not None and self._process.poll() is not None
+        length = sum(len(text) for texts in self._known for text in texts.all)
+        if is_dead or len(self._known) >= SCHEMAS_MAX or length > SCHEMA_CHARACTERS_MAX:
+            await self._end()
+        wanted = dict.fromkeys(every)
+        wrong: dict[Texts, str] = {}
+        is_anew = False
+        # One that ends the process takes the others with it, so they are looked through again.
+        while missing := [each for each in wanted if each not in wrong and each not in self._known]:
+            if trio.current_time() > until:
+                return wrong | dict.fromkeys(missing, LEFT)
+            why = await self._define(missing[0])
+            if why == NO_ROOM and self._known and not is_anew:
+                is_anew = True  # others' schemas may have taken it
+                await self._end()
+            elif why is not None:
+                wrong[missing[0]] = why
+        return wrong
+
     async def _define(self, texts: Texts) -> str | None:
-        if texts in self._wrong:
-            return self._wrong[texts]
-        if self._process is not None and texts in self._known:
-            return None
-        if len(self._wrong) >= SCHEMAS_MAX:
-            self._wrong.clear()
-        number = len(self._known)
+        """Raises _Gone if there is no process."""
+        held = self._wrong.get(texts)
+        if held is not None and trio.current_time() < held[0]:
+            return held[1]
+        number = next(self._numbers)
         try:
             why: str | None = (await self._ask({"define": number, "texts": list(texts.all)}))["why"]
         except _Gone as gone:
             if not gone.began:
-                return str(gone)
+                raise
             why = f"the schema: {gone}"
         if why is None:
             self._known[texts] = number
-        else:
-            self._wrong[texts] = why
+        elif why != NO_ROOM or not self._known:
+            if len(self._wrong) >= SCHEMAS_MAX:
+                self._wrong.clear()
+            self._wrong[texts] = (trio.current_time() + WRONG_S, why)
         return why
 
     async def _ask(self, job: dict[str, Any]) -> Any:
@@ -191,13 +270,16 @@ class ProcessDecoder:
                 await self._end()
 
     async def _begin(self) -> trio.Process:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            process_group=0,
-        )
+        try:
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            raise self._not_begun(system_says(error)) from None
         self._process = process
         assert process.stdin is not None
         is_done = False
@@ -206,12 +288,22 @@ class ProcessDecoder:
                 await process.stdin.send_all(b'{"items": [], "characters": 0, "pretty": false}\n')
                 await self._line(process)
             is_done = True
-        except (OSError, ValueError, trio.BrokenResourceError, trio.TooSlowError):
-            raise _Gone(NOT_BEGUN, began=False) from None
+        except (OSError, ValueError, trio.BrokenResourceError):
+            raise self._not_begun("it ended at once") from None
+        except trio.TooSlowError:
+            raise self._not_begun(f"it said nothing within {START_S:g} s") from None
         finally:
             if not is_done:
                 await self._end()
+        self._was_told = False
         return process
+
+    def _not_begun(self, why: str) -> _Gone:
+        """The log says it once, until one has begun."""
+        if not self._was_told:
+            log.error("%s: %s", NOT_BEGUN, why)
+        self._was_told = True
+        return _Gone(NOT_BEGUN, began=False)
 
     async def _line(self, process: trio.Process) -> bytes:
         """Raises ValueError for what is no line."""

@@ -20,7 +20,7 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from barnabas.server.console.avro.decoding import Attempt, NotAvro, Schema, compiled, decoded
+from barnabas.server.console.avro.decoding import NO_ROOM, Attempt, NotAvro, Schema, compiled, decoded
 
 MEMORY_BYTES: Final = 128 * 1024 * 1024
 CPU_S: Final = 30
@@ -40,7 +40,7 @@ class Jobs:
             except NotAvro as error:
                 return {"why": str(error)}
             except MemoryError:
-                return {"why": "the schema would take too much memory"}
+                return {"why": NO_ROOM}
             return {"why": None}
         return {"results": [self._one(job, *item) for item in job["items"]]}
 

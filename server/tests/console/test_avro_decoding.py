@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,9 +12,11 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 pytest.importorskip("fastavro")
 
+from barnabas.server.console.avro import process as process_module
 from barnabas.server.console.avro.decoding import Attempt, NotAvro, compiled, decoded
 from barnabas.server.console.avro.process import (
     CHUNK_ITEMS,
@@ -20,8 +24,11 @@ from barnabas.server.console.avro.process import (
     DIED,
     HUNG,
     LEFT,
+    NOT_BEGUN,
+    SCHEMA_CHARACTERS_MAX,
     SCHEMAS_MAX,
     TOO_LONG,
+    TOO_MUCH,
     Decoded,
     Item,
     ProcessDecoder,
@@ -209,6 +216,73 @@ async def test_a_hostile_schema(decoder: ProcessDecoder) -> None:
     assert await decoder.decode([item('"long"', b"\x02")], 100) == [Decoded(0, "1", False)]
 
 
+def broad(number: int) -> str:
+    """A schema that takes some megabytes."""
+    fields = [{"name": f"f{each}", "type": {"type": "array", "items": ["null", "int"]}} for each in range(3700)]
+    return json.dumps({"type": "record", "name": f"Broad{number}", "fields": fields})
+
+
+@pytest.mark.slow
+async def test_a_schema_never_stands_for_another_one(decoder: ProcessDecoder) -> None:
+    """One of them ends the process, which has known the first already."""
+    two = json.dumps({"type": "fixed", "name": "Two", "size": 2})
+    hostile = '"long"' + " " * 80_000_000
+    items = [item(two, b"\x02x"), item(hostile, b"\x02"), item('"string"', b"\x02x")]
+    first, second, third = await decoder.decode(items, 100)
+    assert (first, third) == (Decoded(0, '"0278"', False), Decoded(0, '"x"', False))
+    assert isinstance(second, str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remembered", [SCHEMA_CHARACTERS_MAX, 1 << 40])
+async def test_others_schemas_take_nobodys_room(
+    decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    monkeypatch.setattr(process_module, "SCHEMA_CHARACTERS_MAX", remembered)
+    for number in range(40):
+        assert await decoder.check(Texts((broad(number),))) is None
+    assert await decoder.decode([item('"long"', b"\x02")], 100) == [Decoded(0, "1", False)]
+
+
+@pytest.mark.slow
+async def test_waiting_for_hostile_records_of_another_one_takes_no_time_of_ones_own() -> None:
+    data = zigzag(1_000_000) + b"\x7f" * 1_000_000
+    impatient = ProcessDecoder(chunk_s=0.5)
+    good = item('"long"', b"\x02")
+    with trio.fail_after(60):
+        await impatient.decode([good], 100)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(impatient.decode, [item(MONEY, data)] * 4, 100)
+            await wait_all_tasks_blocked()
+            assert await impatient.decode([good], 100, total_s=0.01) == [Decoded(0, "1", False)]
+        await impatient.aclose()
+
+
+async def test_results_are_bounded(decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "CHARACTERS_MAX", 100)
+    items = [item('"bytes"', zigzag(60) + b"x" * 60)] * (CHUNK_ITEMS + 2)
+    results = await decoder.decode(items, 1000)
+    assert results[-2:] == [TOO_MUCH] * 2
+    assert set(map(type, results[:CHUNK_ITEMS])) == {Decoded}
+
+
+async def test_a_process_that_cannot_be_begun(
+    decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def none_left(*args: Any, **options: Any) -> trio.Process:
+        await trio.lowlevel.checkpoint()
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    good = item('"long"', b"\x02")
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.lowlevel, "open_process", none_left)
+        assert await decoder.decode([good, good], 100) == [NOT_BEGUN, NOT_BEGUN]
+        assert await decoder.check(Texts((ORDER,))) == NOT_BEGUN
+    assert [each.getMessage() for each in caplog.records] == [f"{NOT_BEGUN}: resource temporarily unavailable"]
+    assert await decoder.check(Texts((ORDER,))) is None
+    assert await decoder.decode([good], 100) == [Decoded(0, "1", False)]
+
+
 async def test_who_leaves_in_the_middle_leaves_no_mess(decoder: ProcessDecoder) -> None:
     good = item('"long"', b"\x02")
     with trio.move_on_after(0):
@@ -228,4 +302,5 @@ async def test_a_process_that_was_ended_is_begun_again(decoder: ProcessDecoder) 
     assert process is not None
     process.kill()
     await process.wait()
+    assert await decoder.check(Texts((ORDER,))) is None
     assert await decoder.decode([good], 100) == [Decoded(0, "1", False)]
