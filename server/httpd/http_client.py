@@ -28,6 +28,10 @@ class NoDocument(Exception):
     """There was no answer that can be used; the text says why."""
 
 
+class TooLong(NoDocument):
+    """The document is longer than it may be: the service is well."""
+
+
 class Document(NamedTuple):
     """status: of HTTP."""
 
@@ -49,6 +53,9 @@ class Place(NamedTuple):
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc or parts.query:
             raise ValueError("http://HOST:PORT or https://… is expected, without a name or a password")
+        if not all("!" <= character <= "~" for character in url):
+            raise ValueError("a URL without blanks and letters beyond ASCII is expected")
+        parts.hostname.encode("idna")  # else it is refused only when it is looked up
         port = parts.port or _PORTS[parts.scheme]
         return cls(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
 
@@ -114,6 +121,6 @@ async def _ask(
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > bytes_max:
-                raise NoDocument(f"{place} answered with more than {bytes_max // 1024:,} KiB")
+                raise TooLong(f"{place} answered with more than {bytes_max // 1024:,} KiB")
         elif isinstance(event, (h11.EndOfMessage, h11.ConnectionClosed)) or event is h11.PAUSED:
             return Document(status, bytes(body))

@@ -23,7 +23,8 @@ def _is_registry(value: Value) -> bool:
     """Names and passwords would be seen in the list of processes."""
     try:
         parts = urlsplit(str(value))
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+        is_place = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
+        return is_place and "@" not in parts.netloc
     except ValueError:
         return False
 

@@ -51,7 +51,7 @@ def test_what_it_is_called_with() -> None:
     ]
     avro = config(console_avro_schemas="/s", console_schema_registry_url="https://r/x")
     assert arguments(avro, [PLAIN])[-4:] == ["--avro-schemas", "/s", "--schema-registry", "https://r/x"]
-    for url in ("r:8081", "ftp://r", "https://u:p@r"):
+    for url in ("r:8081", "ftp://r", "https://u:p@r", "http://r:99999", "http://r?a=b"):
         with pytest.raises(SettingsRefused, match=r"console\.schema\.registry\.url"):
             config(console_schema_registry_url=url)
     assert "--log-format json" in " ".join(arguments(behind, [PLAIN], "json"))

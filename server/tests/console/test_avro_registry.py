@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 pytest.importorskip("fastavro")
 
+from barnabas.server.console.avro import registry as registry_module
 from barnabas.server.console.avro.registry import ABSENT_S, BYTES_MAX, DOWN_S, NoSchema, Registry
 from barnabas.server.httpd.http_client import Place
 from barnabas.server.tests.console.avro_kit import ORDER, FakeRegistry
@@ -59,6 +60,8 @@ async def test_what_a_schema_refers_to_comes_before_it(autojump_clock: MockClock
         ({"schema": 17}, "has no schema"),
         ({}, "has no schema"),
         ({"schema": "x", "references": [17]}, "lead nowhere"),
+        ((403, b""), r"does not give it \(status 403\)"),
+        ((200, b"x" * (BYTES_MAX + 1)), "schema 1: the registry at .* answered with more than 1,024 KiB"),
     ],
 )
 async def test_what_is_no_schema_is_asked_again_later(autojump_clock: MockClock, answer: Any, why: str) -> None:
@@ -69,6 +72,8 @@ async def test_what_is_no_schema_is_asked_again_later(autojump_clock: MockClock,
             with pytest.raises(NoSchema, match=why):
                 await registry.schema(1)
         assert len(fake.asked) == 1
+        fake.answers[f"{BASE}2"] = {"schema": ORDER}
+        assert (await registry.schema(2)).all == (ORDER,)  # what is wrong with one says nothing of others
         fake.answers[f"{BASE}1"] = {"schema": ORDER}
         await trio.sleep(ABSENT_S + 1)
         assert (await registry.schema(1)).all == (ORDER,)
@@ -82,7 +87,6 @@ async def test_what_is_no_schema_is_asked_again_later(autojump_clock: MockClock,
         ((302, b""), "status 302"),
         ((200, b"[]"), "no JSON object"),
         ((200, b"[" * 100_000), "no JSON object"),
-        ((200, b"x" * (BYTES_MAX + 1)), "more than 1,024 KiB"),
         (b"220 smtp.example ready\r\n\r\n", "does not speak HTTP"),
         ("silence", "did not answer within 4 s"),
     ],
@@ -94,13 +98,45 @@ async def test_a_registry_in_trouble_is_left_alone_for_a_while(
         fake = FakeRegistry(nursery, {f"{BASE}1": answer, f"{BASE}2": {"schema": ORDER}})
         registry = Registry(URL, "ada:secret", fake.open_stream)
         for number in (1, 1, 2):
-            with pytest.raises(NoSchema, match=why) as caught:
+            with pytest.raises(NoSchema, match=f"schema {number}: .*{why}") as caught:
                 await registry.schema(number)
             assert "secret" not in str(caught.value)
         assert len(fake.asked) == 1
         await trio.sleep(DOWN_S + 1)
         assert (await registry.schema(2)).all == (ORDER,)
         nursery.cancel_scope.cancel()
+
+
+async def test_what_is_known_waits_for_nobody(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        fake = FakeRegistry(nursery, {f"{BASE}1": {"schema": ORDER}, f"{BASE}2": "silence"})
+        registry = Registry(URL, open_stream=fake.open_stream)
+        await registry.schema(1)
+        nursery.start_soon(registry.schema, 2)
+        await trio.sleep(1)
+        assert len(fake.asked) == 2
+        with trio.fail_after(0.1):
+            assert (await registry.schema(1)).all == (ORDER,)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_kept_is_bounded(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "KEPT_CHARACTERS_MAX", 250)
+    async with trio.open_nursery() as nursery:
+        answers = {f"{BASE}{number}": {"schema": "x" * 100} for number in (1, 2, 3)}
+        registry = Registry(URL, open_stream=FakeRegistry(nursery, answers).open_stream)
+        for number in (1, 2, 1, 3):
+            await registry.schema(number)
+        assert [registry.known(number) for number in (1, 2, 3)] == [True, False, True]
+
+
+async def test_what_a_schema_refers_to_is_bounded(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        refers: Any = {"references": [{"subject": name, "version": 1} for name in "ab"]}
+        answers = {f"/apis/subjects/{name}/versions/1": {"schema": "x" * (BYTES_MAX * 3 // 4)} for name in "ab"}
+        fake = FakeRegistry(nursery, {**answers, f"{BASE}1": {"schema": "x", **refers}})
+        with pytest.raises(NoSchema, match="what schema 1 refers to is longer than 1,024 KiB"):
+            await Registry(URL, open_stream=fake.open_stream).schema(1)
 
 
 async def test_a_registry_that_is_not_there(autojump_clock: MockClock) -> None:
@@ -123,7 +159,11 @@ async def test_over_tcp() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["registry:8081", "ftp://a", "http://", "http://a?b=c", "http://u:p@a", "http://a:99999"]
+    "url",
+    [
+        *("registry:8081", "ftp://a", "http://", "http://a?b=c", "http://u:p@a", "http://a:99999"),
+        *("http://a b", "http://a/\n", "http://größe", "http://a/ü", "http://a..b"),
+    ],
 )
 def test_what_is_no_place(url: str) -> None:
     with pytest.raises(ValueError):
