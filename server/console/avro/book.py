@@ -23,14 +23,16 @@ import trio
 
 from barnabas.server.client.reading import Read
 from barnabas.server.console.avro.decoding import FRAME_BYTES
-from barnabas.server.console.avro.process import LEFT, TOTAL_S, Decoded, Decoder, Item, Texts
+from barnabas.server.console.avro.process import NOT_TRIED, TOTAL_S, Decoded, Decoder, Item, Texts
 from barnabas.server.console.avro.registry import NoSchema, Registry
 
 PARTS: Final = ("key", "value")
 GIVEN_MAX: Final = 200
+GIVEN_CHARACTERS_MAX: Final = 2 * 1024 * 1024
+"""Of one log-in, of which there may be a thousand."""
 SCHEMA_BYTES_MAX: Final = 256 * 1024
 FETCHED_MAX: Final = 20
-"""Schemas that one page has fetched."""
+"""Schemas that one page, or one round of a search, has fetched."""
 FETCH_S: Final = 8.0
 SEARCH_S: Final = 15.0
 """Of decoding, in a step of a search."""
@@ -63,11 +65,12 @@ class Given:
         return self._schemas.get((topic, part))
 
     def put(self, topic: str, part: str, text: str | None) -> bool:
-        """None: forget it. False: there are too many already."""
+        """None: forget it. False: there are too many already, or too long ones."""
+        others = {place: each for place, each in self._schemas.items() if place != (topic, part)}
         if text is None:
-            self._schemas.pop((topic, part), None)
+            self._schemas = others
             return True
-        if len(self._schemas) >= GIVEN_MAX and (topic, part) not in self._schemas:
+        if len(others) >= GIVEN_MAX or sum(map(len, others.values())) + len(text) > GIVEN_CHARACTERS_MAX:
             return False
         self._schemas[topic, part] = text
         return True
@@ -147,8 +150,11 @@ class Book:
         is_pretty: bool = False,
         parts: Iterable[str] = PARTS,
         total_s: float = TOTAL_S,
+        is_searched: bool = False,
     ) -> Decodings:
-        """Keys and values of records of one topic. form: as they are to be shown; none is decoded but in `FORMS`."""
+        """Keys and values of records of one topic. form: as they are to be shown; none is decoded but in `FORMS`.
+        is_searched: what has Confluent's framing is no JSON as it is, so it is missed whatever the form.
+        """
         found = Decodings()
         if form not in FORMS or not records:
             return found
@@ -159,7 +165,7 @@ class Book:
                 found.count = sum((each.key is not None) + (each.value is not None) for each in records)
             return found
         places, items, sources = [], [], []
-        fetched = _Fetched(self._registry)
+        fetched = _Fetched(self._registry, FETCH_S if total_s > 0 else 0.0)
         for record in records:
             for part in parts:
                 data = record.key if part == "key" else record.value
@@ -170,14 +176,14 @@ class Book:
                     places.append((record, part))
                     sources.append(known)
                     items.append(Item(data, tuple((each.texts, each.skip) for each in known)))
-                elif is_wanted and (part == "value" or _framed(data) is not None):
+                elif (is_wanted and part == "value") or ((is_wanted or is_searched) and _framed(data) is not None):
                     found.missed(why)
         results = await self._decoder.decode(items, characters_max, is_pretty=is_pretty, total_s=total_s)
         for (record, part), known, result in zip(places, sources, results, strict=True):
             data = (record.key if part == "key" else record.value) or b""
             if isinstance(result, Decoded):
                 found.parts[record.partition, record.offset, part] = _shown(known[result.which], data, result)
-            elif is_wanted or result == LEFT:
+            elif is_wanted or result in NOT_TRIED or (is_searched and _framed(data) is not None):
                 found.missed(f"{part}, by {known[0].said}: {result}")
         return found
 
@@ -226,12 +232,12 @@ class Book:
 
 
 class _Fetched:
-    """The registry, as one page may use it."""
+    """The registry, as one page, or one round of a search, may use it."""
 
-    def __init__(self, registry: Registry | None) -> None:
+    def __init__(self, registry: Registry | None, total_s: float) -> None:
         self._registry = registry
         self._left = FETCHED_MAX
-        self._deadline = trio.current_time() + FETCH_S
+        self._deadline = trio.current_time() + total_s
         self._failed: dict[int, NoSchema] = {}
 
     async def schema(self, schema_id: int) -> Texts:
@@ -303,6 +309,7 @@ class Lens:
             characters_max=SEARCH_CHARACTERS,
             parts=("value",),
             total_s=left_s,
+            is_searched=True,
         )
         self.values = {
             (partition, offset): part["text"].encode() for (partition, offset, _), part in found.parts.items()

@@ -52,7 +52,7 @@ SAID: Mapping[str, str] = {
     "set": "The setting was changed.",
     "unset": "The setting is back to its default.",
     "produced": "The record was written.",
-    "schema-given": "The schema counts now, until the console ends.",
+    "schema-given": "The schema counts now.",
     "schema-forgotten": "The schema counts no longer.",
     "reset": "The offsets were set.",
     "forgotten": "The offsets were deleted.",

@@ -19,13 +19,23 @@ pytest.importorskip("fastavro")
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
 from barnabas.server.client.producer import Producer
+from barnabas.server.client.reading import BatchFacts, Read
 from barnabas.server.client.topics import NewTopic, create_topics
-from barnabas.server.console.avro.book import GIVEN_MAX, NO_PACKAGE, SCHEMA_BYTES_MAX, Book
+from barnabas.server.console.avro.book import (
+    GIVEN_CHARACTERS_MAX,
+    GIVEN_MAX,
+    NO_PACKAGE,
+    SCHEMA_BYTES_MAX,
+    Book,
+    Given,
+    Lens,
+)
 from barnabas.server.console.avro.registry import Registry
 from barnabas.server.tests.console.avro_kit import ORDER, FakeRegistry, HereDecoder, encoded
 from barnabas.server.tests.console.rig import Browser, checked, console, now_ms
 
 HOSTILE = "<script>alert(1)</script>"
+FACTS = BatchFacts("none", 2, -1, -1, False, False)
 
 
 def order(number: int, customer: str = "Ada", schema_id: int | None = None) -> bytes:
@@ -151,6 +161,31 @@ async def test_a_registry(autojump_clock: MockClock) -> None:
             assert "http://registry:8081" in page.words
 
 
+async def test_what_a_search_could_not_look_into_is_said(autojump_clock: MockClock) -> None:
+    """Also where records are shown as what they are."""
+    async with trio.open_nursery() as nursery:
+        fake = FakeRegistry(nursery, {"/schemas/ids/17": (500, b""), "/schemas/ids/4": {"schema": '"long"'}})
+        registry = Registry("http://registry:8081", open_stream=fake.open_stream)
+        async with place(registry=registry) as (browser, client):
+            await write(client, order(1, schema_id=4), order(1, schema_id=17), b"text", b'{"id": 1}')
+            found = (await browser.get("/topics/orders/records.json?from=earliest&json=$.id==1")).json
+            assert [each["offset"] for each in found["records"]] == [3]
+            assert found["not_looked_into"]["not_decoded"] == 2
+            assert "status 500" in found["not_looked_into"]["why"][0]
+            assert found["avro"]["not_decoded"] == 0
+            page = await browser.get("/topics/orders/records?from=earliest&json=$.id==1")
+            assert "2 values could not be looked into" in page.words
+
+
+async def test_a_search_whose_time_is_over_fetches_nothing(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        fake = FakeRegistry(nursery, {})
+        book = Book(HereDecoder(), None, Registry("http://registry:8081", open_stream=fake.open_stream))
+        lens = Lens(book, Given(), "auto", 0.0)
+        await lens.look([Read("orders", 0, 0, 0, None, order(1, schema_id=17), (), FACTS)])
+        assert (lens.seen.count, lens.seen.why, fake.asked) == (1, ["the registry took too long"], [])
+
+
 async def test_one_page_does_not_fetch_without_end(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         fake = FakeRegistry(nursery, {})
@@ -185,6 +220,8 @@ async def test_schemas_that_were_given_are_bounded(autojump_clock: MockClock) ->
         given = browser.app._desk.given
         for number in range(GIVEN_MAX):
             assert given.put(f"t{number}", "value", "x")
+        assert not given.put("t0", "value", "x" * GIVEN_CHARACTERS_MAX)
+        assert given.put("t0", "value", "y" * SCHEMA_BYTES_MAX)
         refused = await browser.post("/topics/orders/avro", {"part": "value", "schema": ORDER})
         assert refused.status == 409
         assert (await browser.post("/topics/nothing/avro", {"part": "value", "schema": ORDER})).status == 404

@@ -50,6 +50,6 @@ async def change(visit: Visit) -> Done | View:
     if why_not is not None:
         return _view(visit, topic, [f"schema: {why_not}"], 422)
     if not visit.desk.given.put(topic.name, part, text):
-        raise Refusal(409, "too many schemas were given to this console; take some back, or put them into files")
+        raise Refusal(409, "too many or too long schemas were given here; take some back, or put them into files")
     what = f"gave an Avro schema for topic {topic.name}, {part}s"
     return Done(what, "schema-given", f"{location}records", data)
