@@ -16,9 +16,11 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.kproto import ErrorCode
-from barnabas.server.client.access.delegation_tokens import Holder
+from barnabas.server.client.access.delegation_tokens import Holder, Token
 from barnabas.server.client.client import open_client
+from barnabas.server.client.failures import Unreachable
 from barnabas.server.console.doors import ClusterDoor
+from barnabas.server.console.pages.access import tokens
 from barnabas.server.testing import Client
 from barnabas.server.tests.console.rig import Browser, app_over, checked, console
 from barnabas.server.tests.network.sasl_rig import PASSWORD, log_in, sasl_broker
@@ -139,6 +141,27 @@ async def test_the_life_of_a_token_on_apache_kafka(tmp_path: Path, caplog: pytes
                 assert "to who has logged in" in (await nobody.get("/tokens")).words
         finally:
             await trio.to_thread.run_sync(guarded.broker.stop)
+
+
+async def test_the_secret_is_shown_though_no_others_can_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(client: Any) -> list[Token]:
+        await trio.lowlevel.checkpoint()
+        raise Unreachable("the broker is away")
+
+    with trio.fail_after(60):
+        async with sasl_broker(tmp_path, **KEY) as broker:
+            places = {each.listener: f"localhost:{each.port}" for each in broker.endpoints}
+            async with open_client([places["PLAINTEXT"]]) as client:
+                (alice,) = await logged_in(client, places["CLIENTS"], {"alice": PASSWORD})
+                await alice.get("/tokens")
+                monkeypatch.setattr(tokens, "describe_tokens", away)
+                made = await alice.post("/tokens", {"do": "create"})
+                checked(made)
+                assert (made.status, "Secret (HMAC)" in made.words) == (200, True), made.words
+                assert "Tokens cannot be listed now: the broker is away." in made.words
+                assert (await alice.get("/tokens")).status == 502
 
 
 async def broker_log_in(place: str, token_id: str, hmac: str) -> ErrorCode:

@@ -16,7 +16,7 @@ from barnabas.server.client.access.delegation_tokens import (
     renew_token,
     why_none,
 )
-from barnabas.server.client.failures import Failed, Refused, Unsupported
+from barnabas.server.client.failures import ClientError, Failed, Refused, Unsupported
 from barnabas.server.client.texts.when import time_utc
 from barnabas.server.console.pages.common import cut
 from barnabas.server.console.web.fields import Fields, Unclear
@@ -33,13 +33,15 @@ async def show(visit: Visit) -> View:
 
 
 async def _view(visit: Visit, problems: list[str] | None = None, status: int = 200, made: Token | None = None) -> View:
+    """made: it is shown whether the others can be listed or not: its secret is nowhere else. Raises ClientError."""
     why, tokens = None, list[Token]()
     try:
         tokens = await describe_tokens(visit.client)
-    except (Refused, Unsupported) as error:
-        why = why_none(error)
-        if why is None:
+    except ClientError as error:
+        why = why_none(error) if isinstance(error, (Refused, Unsupported)) else None
+        if why is None and made is None:
             raise
+        why = why or f"tokens cannot be listed now: {error}"
     text = visit.query.text("q").lower()
     chosen = [each for each in tokens if text in str(each.owner).lower() or text in each.token_id.lower()]
     shown, pages = cut(chosen, visit.query)
