@@ -18,6 +18,7 @@ import trio
 
 from barnabas.kproto import ApiKey
 from barnabas.server.client.approach import Approach
+from barnabas.server.client.failures import Unreachable
 from barnabas.server.client.versions import choose
 from barnabas.server.network.peers import Connect, PeerConnection
 from barnabas.server.runtime.wording import causes, system_says
@@ -86,6 +87,7 @@ class Pool:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._open: dict[tuple[Endpoint, str], _Kept] = {}
+        self._is_closed = False
 
     async def ask(
         self,
@@ -96,18 +98,20 @@ class Pool:
         lane: str = MAIN,
         timeout_s: float | None = None,
     ) -> Any:
-        """The answer to `make(version)`. Raises PeerError, NotSent, Unsupported."""
+        """The answer to `make(version)`. Raises PeerError, NotSent, Unsupported; Unreachable after `close`."""
         async with self._use(endpoint, lane) as connection:
             version = choose(await connection.versions(endpoint), key, f"{endpoint.host}:{endpoint.port}")
             return await connection.ask(endpoint, make(version), version, timeout_s=timeout_s)
 
     async def version(self, endpoint: Endpoint, key: ApiKey) -> int:
-        """The version of `key` to ask this broker in. Raises PeerError, Unsupported."""
+        """The version of `key` to ask this broker in. Raises PeerError, Unsupported; Unreachable after `close`."""
         async with self._use(endpoint, MAIN) as connection:
             return choose(await connection.versions(endpoint), key, f"{endpoint.host}:{endpoint.port}")
 
     @asynccontextmanager
     async def _use(self, endpoint: Endpoint, lane: str) -> AsyncIterator[PeerConnection]:
+        if self._is_closed:
+            raise Unreachable("the connections to the brokers were closed")
         kept = self._open.get((endpoint, lane))
         if kept is None:
             kept = self._open[endpoint, lane] = _Kept(self._new())
@@ -119,6 +123,8 @@ class Pool:
         finally:
             kept.users -= 1
             kept.used = trio.current_time()
+            if self._is_closed:  # whoever waited for his turn has opened it again
+                await kept.connection.close()
 
     def _new(self) -> PeerConnection:
         return PeerConnection(
@@ -141,8 +147,9 @@ class Pool:
             await self._open.pop(place).connection.close()
 
     async def close(self) -> None:
-        """Close all; requests under way end with PeerError."""
-        for kept in self._open.values():
+        """Close all, for good: whoever still asks must not log in anew. Requests under way end with PeerError."""
+        self._is_closed = True
+        for kept in list(self._open.values()):
             await kept.connection.close()
         self._open.clear()
 

@@ -56,6 +56,8 @@ FORM_S: Final = 60.0
 """How long sending a form may take."""
 REQUEST_S: Final = 60.0
 """How long a page may take to begin its answer; each request to a broker has a time of its own."""
+ENDED_S: Final = 5.0
+"""How long connections may outlast a log-in that has ended by itself."""
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 TOO_MANY: Final = "Too many wrong passwords; wait some seconds."
 _JSON: Final = "application/json"
@@ -422,8 +424,14 @@ class Console:
         self._audit.done(visitor.who, _address(request), "logged out")
         return _see("/")
 
+    async def end_log_ins(self) -> None:
+        """Looks for log-ins that have ended by themselves, as with their token, until this is cancelled."""
+        while True:
+            await trio.sleep(ENDED_S)
+            await self._close_gone()
+
     async def _close_gone(self) -> None:
-        """The connections of those who are not logged in any more."""
+        """The connections of those who are not logged in any more, and with them their live tails."""
         for desk in self._visitors.take_gone():
             if isinstance(desk, Desk):
                 await desk.client.aclose()

@@ -91,6 +91,8 @@ async def run(setup: Setup, ready: Callable[[str], None]) -> None:
             if setup.login is None or setup.approach.credentials is not None:  # else it is nobody at the brokers
                 following = partial(console.history.run, desk, _now_ms)
                 nursery.start_soon(contained, log, "following the lag of groups", following)
+            if door is not None:
+                nursery.start_soon(contained, log, "ending log-ins", console.end_log_ins)
             ended = trio.Event()
             nursery.start_soon(_closing, book)
             with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

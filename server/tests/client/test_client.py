@@ -203,9 +203,21 @@ async def test_any_broker_is_asked_again_when_known_ones_are_away_for_a_moment(a
             fakes.down.clear()
 
         fakes.nursery.start_soon(come_back)
-        await client._pool.close()
+        await client._pool.keep_only([])
         assert (await client.refresh([])).brokers
         assert 3 <= trio.current_time() < 5
+
+
+async def test_a_client_that_was_closed_does_not_come_back(autojump_clock: MockClock) -> None:
+    async with faked(1, {}, well) as (client, fakes):
+        await client.refresh([])
+        await client.aclose()
+        seen = len(fakes.seen)
+        with pytest.raises(Unreachable, match="were closed"):
+            await client.refresh([])
+        with pytest.raises(Unreachable, match="were closed"):
+            await delete_topics(client, ["a"])
+        assert (len(fakes.seen), trio.current_time()) == (seen, 0)
 
 
 # -- the controller and coordinators -----------------------------------------------------------------------------------

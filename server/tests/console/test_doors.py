@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from barnabas.server.client.access.acls import create_acl
-from barnabas.server.client.client import open_client
+from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.topics import NewTopic, create_topics
-from barnabas.server.console.doors import ClusterDoor
+from barnabas.server.console.desk import Desk
+from barnabas.server.console.doors import ClusterDoor, Entrance
 from barnabas.server.security.acls.model import (
     AccessControlEntry,
     AclBinding,
@@ -20,7 +23,9 @@ from barnabas.server.security.acls.model import (
     ResourcePattern,
     ResourceType,
 )
-from barnabas.server.tests.console.rig import Browser, app_over, checked
+from barnabas.server.tests.client.rig import to_broker
+from barnabas.server.tests.console.rig import Browser, app_over, checked, console, filled
+from barnabas.server.tests.console.test_live import Stream, send
 from barnabas.server.tests.network.sasl_rig import PASSWORD, sasl_broker
 
 AUTHORIZED = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": "User:ANONYMOUS"}
@@ -80,3 +85,49 @@ async def test_a_cluster_that_is_away_lets_nobody_in(tmp_path: Path) -> None:
             assert "localhost:1" in answer.words
             assert 'value="alice"' in answer.text
             assert PASSWORD not in answer.text
+
+
+class OpenDoor:
+    """Lets everybody in for half a minute, each with `client`."""
+
+    asks_name = True
+    asks_token = False
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+
+    async def enter(self, name: str, password: str) -> Entrance:
+        await trio.lowlevel.checkpoint()
+        assert self.client is not None
+        return Entrance(name, Desk(self.client), 30.0)
+
+
+@pytest.mark.parametrize("logs_out", [True, False])
+async def test_a_live_tail_ends_with_its_log_in(autojump_clock: MockClock, *, logs_out: bool) -> None:
+    door = OpenDoor()
+    async with console(door=door) as (browser, client), trio.open_nursery() as nursery:
+        connect = to_broker(browser.broker)  # type: ignore[attr-defined]
+        async with open_client(["any:1"], connect=connect, rng=Random(8)) as own:
+            await filled(client)
+            door.client = own
+            await browser.get("/login")
+            assert (await browser.post("/login", {"name": "ada", "password": "x"})).status == 303
+            nursery.start_soon(browser.app.end_log_ins)
+            cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+            stream = Stream(browser.app, "/topics/orders/live-events", cookie=cookie)
+            nursery.start_soon(stream.run)
+            await trio.sleep(10)
+            await send(client, "a")
+            await trio.sleep(5)
+            assert stream.values == ["a"]
+            if logs_out:
+                await browser.get("/topics")
+                assert (await browser.post("/logout")).status == 303
+            else:
+                await trio.sleep(30)  # and nobody visits
+            await trio.sleep(5)
+            assert [(kind, data["partition"]) for kind, data, _ in stream.events[1:]] == [("failed", None)]
+            await send(client, "b")
+            await trio.sleep(5)
+            assert stream.values == ["a"]
+            nursery.cancel_scope.cancel()

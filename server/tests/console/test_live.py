@@ -30,10 +30,11 @@ async def place(autojump_clock: MockClock) -> AsyncIterator[Place]:
 class Stream:
     """A browser's EventSource: what it was sent, and when it leaves."""
 
-    def __init__(self, app: Any, path: str, last: str = "") -> None:
+    def __init__(self, app: Any, path: str, last: str = "", cookie: str = "") -> None:
         self._app = app
         self._path = path
         self._last = last
+        self._cookie = cookie
         self.status = 0
         self.text = ""
         self._leaves = trio.Event()
@@ -43,6 +44,8 @@ class Stream:
         headers = [(b"host", b"localhost"), (b"accept", b"text/event-stream")]
         if self._last:
             headers.append((b"last-event-id", self._last.encode()))
+        if self._cookie:
+            headers.append((b"cookie", self._cookie.encode()))
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
