@@ -28,7 +28,7 @@ from barnabas.server.client.throttles import (
     throttled_topics,
 )
 from barnabas.server.client.topics import NewTopic, create_topics, describe_topics
-from barnabas.server.console.pages.cluster import leaders, moves
+from barnabas.server.console.pages.cluster import leaders, moves, throttling
 from barnabas.server.console.pages.cluster.throttling import rate_of
 from barnabas.server.console.pages.topics import move_topic
 from barnabas.server.console.pages.topics.move_topic import planned
@@ -330,13 +330,20 @@ async def test_what_fails_is_counted(
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("1", 1), ("10 MB", 10**7), ("1.5mb/s", 1_500_000), ("2,000", 2000), (" 3 GB ", 3 * 10**9)],
+    [
+        ("1", 1),
+        ("10 MB", 10**7),
+        ("1.5mb/s", 1_500_000),
+        ("2,000", 2000),
+        (" 3 GB ", 3 * 10**9),
+        ("1,000.5 kB", 1_000_500),
+    ],
 )
 def test_rates(text: str, rate: int) -> None:
     assert rate_of(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "fast", "1 TB", "9" * 20, "<b>"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "fast", "1 TB", "9" * 20, "<b>", "1,5 MB", "1,0000"])
 def test_what_is_no_rate(text: str) -> None:
     with pytest.raises(Unclear, match="bytes a second are expected"):
         rate_of(text)
@@ -392,6 +399,46 @@ async def test_a_throttle_from_its_beginning_to_what_is_left(
     told = (await browser.get("/moves.json")).json["throttle"]
     assert (told["is_left"], [each["broker"] for each in told["brokers"]]) == (False, [1, 2, 3])
     assert (await browser.post("/moves", {"do": "hurry"})).status == 400
+
+
+async def test_partitions_of_the_same_topic_that_move_already_stay_throttled(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, client, _ = place
+
+    async def under_way(client: Client) -> dict[tuple[str, int], Move]:
+        await trio.lowlevel.checkpoint()
+        return {("other", 0): Move((1, 2, 3), (3,), (2,)), ("t", 1): Move((1, 2, 3), (3,), (2,))}
+
+    monkeypatch.setattr(move_topic, "list_moves", under_way)
+    await browser.get("/topics/t/move?brokers=1&brokers=3&replicas=2")
+    begun = await browser.post("/topics/t/move", {"assignment": "0:1,3", "rate": "1 MB"})
+    assert begun.status == 303, begun.words
+    assert await throttled_topics(client, ["t"]) == {"t": Replicas("0:2,0:1,1:1,1:2", "0:3,1:3")}
+
+
+async def test_a_throttle_whose_move_failed_is_told(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    browser, client, _ = place
+    await browser.get("/topics/t/move?brokers=1&brokers=3&replicas=2")
+    with caplog.at_level(logging.INFO, "barnabas.console.audit"):
+        failed = await browser.post("/topics/t/move", {"assignment": "0:1,1", "rate": "1 MB"})
+    assert (failed.status, "the throttle was set, see the page Moves" in failed.words) == (422, True), failed.words
+    assert "the throttle was set" in caplog.text
+    assert await throttled_brokers(client, [1, 2, 3]) == {each: Rates(10**6, 10**6) for each in (1, 2)}
+
+
+async def test_a_throttle_is_cleared_of_all_topics(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, client, _ = place
+    for name in ("a", "z"):
+        assert await create_topics(client, [NewTopic(name, assignment={0: [1, 2]})]) == {name: 1}
+    copies = {(name, 0): Copy([1, 2], [3]) for name in ("a", "t", "z")}
+    assert set((await throttle(client, 1000, copies, {})).values()) == {None}
+    monkeypatch.setattr(throttling, "TOPICS_MAX", 1)
+    told = (await browser.get("/moves.json")).json["throttle"]
+    assert (told["is_all"], len(told["topics"])) == (False, 1)
+    cleared = await browser.post("/moves.json", {"do": "clear"})
+    assert (cleared.json["brokers"], sorted(cleared.json["topics"])) == ([1, 2, 3], ["a", "t", "z"])
+    assert await throttled_topics(client, ["a", "t", "z"]) == {}
 
 
 async def test_a_topic_whose_every_replica_is_throttled_stays_so(place: Place) -> None:

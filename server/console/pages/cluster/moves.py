@@ -85,7 +85,7 @@ async def change(visit: Visit) -> Done | View:
     """Call a move off: the partition goes back to where it was. Or with `do`: throttle, clear."""
     do = visit.form.choice("do", ("call-off", "throttle", "clear"))
     if do == "clear":
-        brokers, topics = await clear_throttle(visit, await list_moves(visit.client))
+        brokers, topics = await clear_throttle(visit)
         where = f"brokers {', '.join(map(str, brokers))}" if brokers else "no broker"
         what = f"cleared the throttle of moves on {where}; topics: {', '.join(topics) or 'none'}"
         return Done(what[:2000], "throttle-cleared", "/moves", {"brokers": brokers, "topics": topics})

@@ -19,6 +19,7 @@ from barnabas.server.client.throttles import (
     throttled_brokers,
     throttled_topics,
 )
+from barnabas.server.client.topics import list_topics
 from barnabas.server.console.web.fields import Unclear
 from barnabas.server.console.web.view import Refusal, refused
 from barnabas.server.console.web.visit import Visit
@@ -28,7 +29,10 @@ TOPICS_MAX: Final = 1000
 RATE_MAX: Final = (1 << 63) - 1
 _SHOWN: Final = 400
 _UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_RATE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)\s*(|b|kb|mb|gb)(?:/s)?", re.IGNORECASE)
+_RATE: Final = re.compile(
+    r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,3})?)\s*(|b|kb|mb|gb)(?:/s)?", re.IGNORECASE
+)
+"""A comma stands between thousands only: 1,5 would be taken for 15."""
 
 
 async def throttle_of(visit: Visit, moves: Mapping[TopicPartition, Move]) -> dict[str, Any]:
@@ -82,9 +86,15 @@ async def set_throttle(visit: Visit, rate: int, copies: Mapping[TopicPartition, 
     _all_done(await throttle(visit.client, rate, copies, before), "throttled")
 
 
-async def clear_throttle(visit: Visit, moves: Mapping[TopicPartition, Move]) -> tuple[list[int], list[str]]:
-    """The brokers and topics that had one. Raises Refusal, ClientError."""
-    brokers, topics, _ = await _found(visit, moves)
+async def clear_throttle(visit: Visit) -> tuple[list[int], list[str]]:
+    """The brokers and topics that had one, of all that there are: without rates of brokers no page would show a list
+    that was left. Raises Refusal, ClientError.
+    """
+    names = list(await list_topics(visit.client))
+    brokers = await throttled_brokers(visit.client, sorted(visit.client.view.brokers))
+    topics: dict[str, Replicas] = {}
+    for at in range(0, len(names), TOPICS_MAX):
+        topics |= await throttled_topics(visit.client, names[at : at + TOPICS_MAX])
     rated = [broker for broker, each in brokers.items() if isinstance(each, Rates)]
     _all_done(await clear(visit.client, rated, topics), "cleared")
     return rated, list(topics)
@@ -99,8 +109,8 @@ def copies_of(moves: Mapping[TopicPartition, Move]) -> dict[TopicPartition, Copy
 
 def rate_of(text: str) -> int:
     """Bytes a second, out of `10 MB`. Raises Unclear."""
-    match = _RATE.fullmatch(text.strip().replace(",", "").replace("_", ""))
-    rate = 0 if match is None else int(float(match[1]) * _UNITS[match[2].lower()])
+    match = _RATE.fullmatch(text.strip().replace("_", ""))
+    rate = 0 if match is None else int(float(match[1].replace(",", "")) * _UNITS[match[2].lower()])
     if not 0 < rate <= RATE_MAX:
         raise Unclear("rate", f"rate: bytes a second are expected, as 10000000 or 10 MB, not {text[:40]!r}")
     return rate

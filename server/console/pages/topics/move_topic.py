@@ -18,7 +18,7 @@ from barnabas.server.client.moves import Moves, list_moves, move
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.throttles import Copy
 from barnabas.server.client.view import TopicView
-from barnabas.server.console.pages.cluster.throttling import rate_of, set_throttle
+from barnabas.server.console.pages.cluster.throttling import copies_of, rate_of, set_throttle
 from barnabas.server.console.pages.common import PARTITIONS, cut, places, topic_of
 from barnabas.server.console.web.fields import Unclear
 from barnabas.server.console.web.view import Done, Refusal, View, refused
@@ -151,9 +151,15 @@ async def change(visit: Visit) -> Done:
     slowly = ""
     if visit.form.text("rate"):  # before it begins, so that nothing is copied at full speed
         rate = rate_of(visit.form.text("rate"))
-        await set_throttle(visit, rate, _copies(topic, wanted))
+        under_way = {place: each for place, each in (await list_moves(visit.client)).items() if place[0] == topic.name}
+        await set_throttle(visit, rate, copies_of(under_way) | _copies(topic, wanted))  # a topic has one list for all
         slowly = f", {rate:,} bytes a second"
-    all_done(f"topic {topic.name}", await move(visit.client, wanted), "moved")
+    try:
+        all_done(f"topic {topic.name}", await move(visit.client, wanted), "moved")
+    except Refusal as refusal:
+        if not slowly:
+            raise
+        raise Refusal(refusal.status, f"{refusal}; the throttle was set, see the page Moves") from None
     where = "; ".join(f"{index}:{','.join(map(str, to or ()))}" for (_, index), to in wanted.items())
     what = f"began to move {many} of topic {topic.name}{slowly}: {where}"
     return Done(what[:2000], "moving", "/moves", {"topic": topic.name, "partitions": len(wanted)})
