@@ -54,9 +54,11 @@ def test_one_call_fails(number: int, code: int) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(2400 * int(EACH))
-@pytest.mark.parametrize("brokers", ["1", "3"])
-def test_calls_all_over_the_place_fail(brokers: str) -> None:
+@pytest.mark.parametrize(("brokers", "every"), [("1", "1"), ("3", "2")])
+def test_calls_all_over_the_place_fail(brokers: str, every: str) -> None:
     command = [sys.executable, "-m", "barnabas.server.sim.disk_faults", "--brokers", brokers, "--seeds", SEED]
-    done = subprocess.run([*command, "--each", EACH], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--each", EACH, "--every", every], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "lost=0" in done.stdout

@@ -1,6 +1,6 @@
 """The simulated cluster: seeds that must go well, the same run twice, and that what is wrong is found.
 
-The slow test tries seeds for `BARNABAS_SIM_SECONDS` (240) of CPU, which are as many seeds however busy the machine is,
+The slow test tries seeds for `BARNABAS_SIM_SECONDS` (150) of CPU, which are as many seeds however busy the machine is,
 and at most `BARNABAS_SIM_SEEDS` (1,000) of them, from `BARNABAS_SIM_FIRST` (1) on. A failing seed is run again, with
 everything that happens in it, by `python -m barnabas.server.sim --seeds N --trace`.
 """
@@ -23,7 +23,7 @@ from barnabas.server.sim.run import simulate
 from barnabas.server.sim.world import World
 
 ROOT = Path(__file__).resolve().parents[3]
-SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "240"))
+SECONDS = int(os.environ.get("BARNABAS_SIM_SECONDS", "150"))
 SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "1000"))
 FIRST = int(os.environ.get("BARNABAS_SIM_FIRST", "1"))
 KEY = ("t", 0)
