@@ -6,7 +6,7 @@ one round (one broker: acks 1 and all; three: all), idempotent and in transactio
 `flush.messages`, LogAppendTime, checkpoints, compaction; and a topic is made, records deleted from it, and segments
 removed by retention (`chores.py`). Then it is run again for every call and every error, with
 that call failing (`--each`: for so many calls of each kind, a kind being what is called on which sort of file;
-`--every`: for one in so many of all pairs of a call and an error). The checks are those of every simulated run
+`--every`: for one in so many of these pairs of a call and an error). The checks are those of every simulated run
 (`checks.py`, `ledger.py`): what was acknowledged, committed or decided is read back at the end, once and whole, and so
 it is by consumers meanwhile. A broker whose only log directory has failed ends, and is started again on the same disk,
 which works by then.
@@ -77,8 +77,8 @@ class Failed(NamedTuple):
 
 
 def faults(seed: int, brokers: int, every: int, each: int | None, codes: Sequence[int]) -> Iterable[DiskFault]:
-    """The faults of a seed: all pairs of a call and an error, or one in `every` of them, or those of `each` calls of a
-    kind, on any broker.
+    """The faults of a seed: all pairs of a call and an error, or those of `each` calls of a kind, on any broker; or one
+    in `every` of these.
     """
     counted = simulate(seed, brokers=brokers, seconds=0, disk=DiskFault(1, 0, 0))
     assert not counted.violations, counted
@@ -97,9 +97,7 @@ def faults(seed: int, brokers: int, every: int, each: int | None, codes: Sequenc
             for number in range(1, len(disk.calls) + 1)
             for code in codes
         ]
-        faults = random.sample(faults, -(-len(faults) // every))
-    random.shuffle(faults)
-    return faults
+    return random.sample(faults, -(-len(faults) // every))
 
 
 def campaign(
@@ -134,7 +132,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--seeds", default="1", metavar="A-B", help="seeds, first and last (or just one)")
     parser.add_argument("--brokers", type=int, default=1)
-    parser.add_argument("--every", type=int, default=1, help="one in so many of all pairs of a call and an error")
+    parser.add_argument("--every", type=int, default=1, help="one in so many pairs of a call and an error")
     parser.add_argument("--each", type=int, metavar="N", help="with every error, N calls of each kind")
     parser.add_argument("--codes", default=",".join(errno.errorcode[code] for code in CODES))
     parser.add_argument("--limit", type=float, default=float("inf"), help="begin nothing after so many seconds")

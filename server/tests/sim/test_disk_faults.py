@@ -1,7 +1,8 @@
 """One call of a disk fails, at any place, with any error: nothing acknowledged is lost, no client waits without end.
 
-The slow test lets `BARNABAS_DISK_FAULTS_EACH` (1) calls of each kind fail with each error, of a broker alone and of
-three, with the seed `BARNABAS_DISK_FAULTS_SEED` (1); `python -m barnabas.server.sim.disk_faults` tries all of them.
+The slow test lets `BARNABAS_DISK_FAULTS_EACH` (1) calls of each kind fail with each error, of a broker alone, and with
+every other one, of three, with the seed `BARNABAS_DISK_FAULTS_SEED` (1). `python -m barnabas.server.sim.disk_faults`
+tries all of them.
 What a failed call means for those who share a round is in test_answered_is_written.py.
 """
 
