@@ -46,6 +46,8 @@ def run(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoin
         .outputMode("complete")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("topic", target)
+        # One batch at a time: an idempotent producer cannot mend that a later one overtook the one that was refused.
+        .option("kafka.max.in.flight.requests.per.connection", 1)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -280,9 +280,22 @@ def test_everything_killed_at_once(tmp_path: Path) -> None:
         assert second.stop() == 0
 
 
+def _port_before_a_free_one(held: ExitStack) -> int:
+    """A port that is taken until the end, and behind it is one for another broker."""
+    while True:
+        with ExitStack() as tried:
+            port = tried.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            try:
+                socket.create_server(("127.0.0.1", port + 1)).close()
+            except OSError:
+                continue
+            held.push(tried.pop_all())
+            return int(port)
+
+
 def test_a_cluster_that_cannot_start(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with ExitStack() as held:
+        port = _port_before_a_free_one(held)
         options = ("--set", f"listeners=PLAINTEXT://127.0.0.1:{port}", "--brokers", "1")
         with cluster(*options, directory=tmp_path) as running:
             assert running.process.wait(SECONDS) == 2, "--port and listeners"
