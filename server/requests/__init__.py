@@ -2,7 +2,8 @@
 
 `dispatch` takes a frame, `context` is one request and the slot of its answer, `services` is what a handler may use.
 `fetch` and `produce` hold what these two do beside their handlers, `share` what requests of share groups have in
-common, `fast_paths` how they, and commits, avoid decoding.
+common, `group_descriptions` how groups of the newer kinds are described, `fast_paths` how Produce, Fetch and commits
+avoid decoding.
 May import everything below, and knows no handler.
 
 Not obvious:
