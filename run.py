@@ -4,6 +4,7 @@
     python3 run.py test                 lint, types, the fast tests, stock clients against one broker: 18 minutes
     python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 45 minutes
     python3 run.py test ARGUMENTS       pytest with these
+    python3 run.py install              make the environment that the tests want, and nothing else
     python3 run.py example NAME [...]   one of the programs in examples/, with its arguments; without NAME: which
 
 Without a JDK 17+ and Maven the tests with Java, Spark and ZooKeeper are left out, which the summary says; with CI=true
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         print("Barnabas does not run on Windows itself; run it in WSL", file=sys.stderr)
         return 2
     helped = arguments[:1] in (["-h"], ["--help"]) or arguments in (["test", "-h"], ["test", "--help"])
-    if helped or not arguments or arguments[0] not in ("serve", "test", "example"):
+    if helped or not arguments or arguments[0] not in ("serve", "test", "install", "example"):
         print(__doc__, file=sys.stdout if helped else sys.stderr)
         return 0 if helped else 2
     command, rest = arguments[0], arguments[1:]
@@ -62,6 +63,8 @@ def main(arguments: list[str]) -> int:
             return test(everything=bool(rest))
         install(*((SERVED,) if command == "serve" else (TESTED, "test")))
         install_native(os.environ)
+        if command == "install":
+            return 0
         if command == "serve":
             os.execv(PYTHON, [str(PYTHON), "-P", "-m", "barnabas", "serve", *rest])
         os.chdir(ROOT)
@@ -187,12 +190,7 @@ def test(*, everything: bool) -> int:
     """Lint, types and the tests of a tier; all run even when an earlier one fails."""
     from compat_tests.runner.main import run
 
-    def environment() -> Path:
-        install(TESTED, "test")
-        install_native(os.environ)
-        return PYTHON
-
-    return run(ROOT, everything, environment)
+    return run(ROOT, everything, PYTHON)
 
 
 def say(text: str) -> None:

@@ -1,6 +1,7 @@
-"""`python -m compat_tests.runner.fetch`: everything that tests fetch or compile for the JVM, before they are timed.
+"""`python -m compat_tests.runner.fetch`: what tests fetch for the JVM, before they are timed.
 
 Each of them would do so by itself (`compat_tests.harness.jars`); a download is no part of a test's time limit then.
+With `--connector` Spark's, whose version is that of the installed PySpark; without it the others, which any Python can.
 Says what could not be had, and ends with 1; the tests that want it will say so too.
 """
 
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterator
 from compat_tests.harness.jars import HERE, ToolMissing, jar_directory
 
 
-def wanted() -> Iterator[tuple[str, Callable[[], object]]]:
+def wanted(*, connector: bool) -> Iterator[tuple[str, Callable[[], object]]]:
     """Names, and what fetches."""
+    if connector:
+        yield "Spark's Kafka connector", _spark
+        return
     for pom in sorted((HERE / "poms").glob("*.xml")):
         yield pom.stem, lambda pom=pom: jar_directory(pom.stem, pom)
-    yield "Spark's Kafka connector", _spark
 
 
 def _spark() -> object:
@@ -26,10 +29,10 @@ def _spark() -> object:
     return connector_jars()
 
 
-def main() -> int:
+def main(*arguments: str) -> int:
     """Fetch all; returns the exit status."""
     status = 0
-    for name, fetch in wanted():
+    for name, fetch in wanted(connector="--connector" in arguments):
         begun = time.monotonic()
         try:
             fetch()
@@ -42,4 +45,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -92,11 +92,11 @@ class Listener(Protocol):
 
 
 class Lanes:
-    """Runs steps; `done` are all that have ended."""
+    """Runs steps; `done` are all that have ended. *python* is theirs."""
 
     def __init__(self, python: Path, root: Path, results: Path, width: int, listener: Listener) -> None:
         self.done: list[Running] = []
-        self._python = python
+        self.python = python
         self._root = root
         self._results = results
         self._width = width
@@ -142,7 +142,7 @@ class Lanes:
         given = ["--events", str(events)] if step.cases is not None else []
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [str(self._python), *step.arguments, *given],
+                [str(self.python), *step.arguments, *given],
                 cwd=self._root,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **dict(step.environment)},
                 stdin=subprocess.DEVNULL,

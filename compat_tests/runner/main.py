@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from compat_tests.runner.lanes import Lanes
-from compat_tests.runner.plan import PURE, TYPES, first_stage, groups, plan
+from compat_tests.runner.plan import ENVIRONMENT, PURE, TYPES, beginning, first_stage, groups, plan
 from compat_tests.runner.preflight import Tool, look, too_full
 from compat_tests.runner.report import Report
 
@@ -22,8 +20,8 @@ two do not.
 ABOUT = {False: "18 minutes", True: "45 minutes"}
 
 
-def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
-    """Look, install, run, sum up. *install* makes the environment and returns its Python. Returns the exit status."""
+def run(root: Path, everything: bool, python: Path) -> int:
+    """Look, install, run, sum up. *python* is that of the environment, once it is made. Returns the exit status."""
     report = Report(sys.stderr)
     more = "" if everything else "; all that there is: python3 run.py test --all"
     report.say(f"==== lint, types and tests: about {ABOUT[everything]} on two cores{more}")
@@ -39,27 +37,32 @@ def run(root: Path, everything: bool, install: Callable[[], Path]) -> int:
     if wanted(tools):
         report.say(f"==== not begun: with CI=true nothing is left out: {'; '.join(wanted(tools))}")
         return 2
-    begun = time.monotonic()
-    python = install()
-    report.say(f"     the environment: {time.monotonic() - begun:.1f} s")
+    if not python.exists():
+        report.say("     the environment is made now, which takes a minute or two and 1.1 GB")
     listing = results / "listing"
     listing.unlink(missing_ok=True)
-    lanes = Lanes(python, root, results, MOST_LANES, report)
+    lanes = Lanes(Path(sys.executable), root, results, MOST_LANES, report)
     # Whoever ends this (Ctrl-C, a machine that cancels a run) ends the steps, too, and hears what became of the others.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     troubles: list[str] = []
     left_out: dict[str, int] = {}
     try:
-        lanes.run(first_stage(listing))
+        lanes.run(beginning(tools))
+        lanes.python = python
+        made_it = any(one.step is ENVIRONMENT and one.well for one in lanes.done)
+        if made_it:
+            lanes.run(first_stage(listing))
         if listing.exists():
             made = plan(groups(listing), tools, everything=everything, has_native=has_native(python))
             left_out = dict(made.left_out)
             report.total = len(lanes.done) + len(made.steps)
             lanes.run(made.steps)
-        else:
+        elif made_it:
             lanes.run([TYPES])
             troubles.append("no test was run: they could not be collected")
+        else:
+            troubles.append("no test was run: there is no environment")
     except KeyboardInterrupt:
         troubles.append("interrupted")
     green = report.summary(lanes.done, left_out, troubles)

@@ -91,7 +91,18 @@ class Plan:
 
 
 TYPES = Step("types: mypy --strict", ("-m", "mypy"))
+ENVIRONMENT = Step("the environment", ("run.py", "install"))
 JARS = Step("fetching jars", ("-m", "compat_tests.runner.fetch"))
+CONNECTOR = Step("fetching Spark's connector", ("-m", "compat_tests.runner.fetch", "--connector"))
+FRANZ = Step("building with franz-go", ("-m", "compat_tests.clients.franz.program"))
+
+
+def beginning(tools: Iterable[Tool]) -> list[Step]:
+    """What needs nothing but Python itself: the environment, which waits for the network and a disk, and beside it what
+    others fetch and compile.
+    """
+    missing = {tool.marker for tool in tools if tool.missing}
+    return [ENVIRONMENT, *([JARS] if "jvm" not in missing else []), *([FRANZ] if "go" not in missing else [])]
 
 
 def first_stage(listing: Path) -> list[Step]:
@@ -104,16 +115,13 @@ def first_stage(listing: Path) -> list[Step]:
 
 
 def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has_native: bool = False) -> Plan:
-    """What comes behind the first stage: the jars that others will ask for, the types, the fast tests, with
-    `has_native` some of them once more, without it; then the folders of the others.
+    """What comes behind the first stage: the types, the fast tests, with `has_native` some of them once more, without
+    it; then the folders of the others.
     """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
     if "jvm" not in missing:
-        # It waits for the network most of the time.
-        made.steps.append(JARS)
-    if "go" not in missing and any("go" in group.markers for group in found):
-        made.steps.append(Step("building with franz-go", ("-m", "compat_tests.clients.franz.program")))
+        made.steps.append(CONNECTOR)
     made.steps.append(TYPES)
     fast = [group for group in found if "slow" not in group.markers]
     made.steps += _fast(fast)
@@ -140,15 +148,15 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
             made.left_out[_without(missing[lacks[0]])] += group.count
         else:
             chosen[group.file.removesuffix(".py") if group.file in alone else group.title].append(group)
-    # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs and
-    # clusters take the longest for a test.
+    # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs, clusters
+    # and brokers of their own take the longest for a test.
     order = sorted(chosen, key=lambda title: (-_weight(chosen[title]), title))
     made.steps += [
         Step(
             title,
             _pytest("-m", _expression(chosen[title], missing), *sorted({group.file for group in chosen[title]})),
             sum(group.count for group in chosen[title]),
-            after=JARS.title,
+            after=CONNECTOR.title,
         )
         for title in order
     ]
@@ -182,7 +190,9 @@ def _without(tool: Tool) -> str:
 
 def _weight(chosen: Iterable[Group]) -> float:
     return sum(
-        group.count * (10 if "campaign" in group.markers else 1) * (3 if "jvm" in group.markers else 1)
+        group.count
+        * (10 if "campaign" in group.markers else 1)
+        * (3 if "jvm" in group.markers or group.file.startswith(LINKS) else 1)
         + group.limit_s / 3
         for group in chosen
     )

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.runner.lanes import Lanes, Running
 from compat_tests.runner.main import run, wanted
-from compat_tests.runner.plan import PLUGIN, Step
+from compat_tests.runner.plan import ENVIRONMENT, PLUGIN, Step
 from compat_tests.runner.preflight import Tool, too_full
 from compat_tests.runner.report import Report, outcome
 
@@ -29,6 +29,7 @@ def broken():
     raise OSError("at the end")
 def test_torn_down(broken): pass
 """
+WHICH = "import sys; print(sys.executable)"
 
 
 @pytest.fixture(autouse=True)
@@ -144,9 +145,31 @@ def test_a_full_disk_is_said_before_anything_is_done(
 ) -> None:
     assert "MiB are free" in too_full([tmp_path], 1 << 60)
     monkeypatch.setattr("compat_tests.runner.main.too_full", lambda directories: "nothing is free")
-
-    def install() -> Path:
-        raise AssertionError("was called")
-
-    assert run(tmp_path, everything=False, install=install) == 2
+    monkeypatch.setattr(Lanes, "run", lambda *_: pytest.fail("was begun"))
+    assert run(tmp_path, everything=False, python=tmp_path / "python") == 2
     assert "not begun: nothing is free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_without_an_environment_nothing_is_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], well: bool
+) -> None:
+    """It is made by whatever Python there is; what comes then is run by its own."""
+    (tmp_path / "run.py").write_text(f"import sys\nprint('no network')\nsys.exit({0 if well else 1})")
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr("compat_tests.runner.main.look", lambda: [])
+    monkeypatch.setattr("compat_tests.runner.main.beginning", lambda tools: [ENVIRONMENT])
+    monkeypatch.setattr("compat_tests.runner.main.first_stage", lambda listing: [Step("the first", ("-c", WHICH))])
+    monkeypatch.setattr("compat_tests.runner.main.TYPES", Step("the types", ("-c", "")))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert run(tmp_path, everything=False, python=python) == 1
+    said = capsys.readouterr().err
+    if well:
+        assert "could not be collected" in said
+        assert "the types" in said
+        assert (tmp_path / ".cache" / "test-results" / "the-first.log").read_text() == f"{python}\n"
+    else:
+        assert "there is no environment" in said
+        assert "no network" in said
+        assert "the first" not in said

@@ -19,7 +19,7 @@ import barnabas
 from barnabas.cluster_clock import ClusterClock
 from barnabas.process import SNAPSHOTS_SUFFIX
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from barnabas.server.tests.test_barnabas_process import gone
 from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401  # a fixture
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(120)]
 RUNS = int(os.environ.get("BARNABAS_XDIST_RUNS", "1"))
 WORKERS = 8
 

@@ -49,7 +49,7 @@ def test_apache_kafka_3_answers_what_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("which", WORLDS)
 def test_our_broker_answers_the_same(tmp_path: Path, which: str) -> None:
     found = asked(barnabas(tmp_path, is_open=which == OPEN_WORLD), which)

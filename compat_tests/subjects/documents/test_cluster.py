@@ -16,7 +16,7 @@ from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import zookeeper
 from compat_tests.subjects.documents.stranger import Stranger, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 PAGE = "docs/cluster.md"
 
 

@@ -25,7 +25,7 @@ from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.applications import Application
 from compat_tests.subjects.eos.readers import administrator
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 LINES, COUNTS, LENGTHS, NAME = "lines", "word-counts", "length-counts", "counter"
 PROTOCOL = "group.protocol=streams"

@@ -110,6 +110,7 @@ def test_the_wheel_has_one_name_at_its_top(wheel: Path) -> None:
     assert not [name for name in names if "/native/" in name]  # a distribution of its own
 
 
+@pytest.mark.campaign
 def test_beside_packages_of_our_names_and_with_types(wheel: Path, tmp_path: Path) -> None:
     home = project(tmp_path / "project")
     programs = environment(tmp_path / "venv", wheel, "--editable", home, "pytest", "kafka-python", "mypy")

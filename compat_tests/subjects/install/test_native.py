@@ -167,7 +167,7 @@ def cargo(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @with_cargo
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(1200)
 def test_its_own_tests(cargo: str) -> None:
     done = subprocess.run(
@@ -177,7 +177,7 @@ def test_its_own_tests(cargo: str) -> None:
 
 
 @with_cargo
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("cargo")
 def test_barnabas_with_the_extra(tmp_path: Path) -> None:

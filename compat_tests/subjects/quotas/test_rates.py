@@ -120,7 +120,7 @@ def resident_bytes(limited: Limited) -> int:
 
 
 @pytest.mark.case(AREA, "request_percentage holds a client back that asks much", CLIENT)
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.jvm
 def test_request_time(limited: Limited, topic: str, limit: Limit) -> None:
     free, free_throttled = asked(limited.settings("idle"), topic, 8.0)

@@ -24,7 +24,7 @@ REQUESTS = 16
 """To brokers, for a page."""
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_ten_thousand_topics(autojump_clock: MockClock) -> None:
     with trio.fail_after(10_000):
         async with (
@@ -91,7 +91,7 @@ async def test_ten_thousand_topics(autojump_clock: MockClock) -> None:
             assert len(asked) <= REQUESTS
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_ten_thousand_groups(autojump_clock: MockClock) -> None:
     with trio.fail_after(10_000):
         async with (

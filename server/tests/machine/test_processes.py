@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 60.0
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 class Running:
