@@ -108,13 +108,8 @@ class Lanes:
         running: list[Running] = []
         try:
             while waiting or running:
-                while len(running) < self._width:
-                    before = {step.title for step in waiting} | {one.step.title for one in running}
-                    ready = next((step for step in waiting if step.after not in before), None)
-                    if ready is None:
-                        break
-                    waiting.remove(ready)
-                    running.append(self._start(ready))
+                while waiting and len(running) < self._width:
+                    running.append(self._start(waiting.pop(0)))
                 time.sleep(POLL_S)
                 for one in list(running):
                     one.look()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from compat_tests.runner.lanes import Lanes
-from compat_tests.runner.plan import ENVIRONMENT, PURE, TYPES, beginning, first_stage, groups, plan
+from compat_tests.runner.plan import ENVIRONMENT, PURE, beginning, first_stage, groups, plan
 from compat_tests.runner.preflight import Tool, look, too_full
 from compat_tests.runner.report import Report
 
@@ -52,14 +52,13 @@ def run(root: Path, everything: bool, python: Path) -> int:
         lanes.python = python
         made_it = any(one.step is ENVIRONMENT and one.well for one in lanes.done)
         if made_it:
-            lanes.run(first_stage(listing))
+            lanes.run(first_stage(listing, tools))
         if listing.exists():
             made = plan(groups(listing), tools, everything=everything, has_native=has_native(python))
             left_out = dict(made.left_out)
             report.total = len(lanes.done) + len(made.steps)
             lanes.run(made.steps)
         elif made_it:
-            lanes.run([TYPES])
             troubles.append("no test was run: they could not be collected")
         else:
             troubles.append("no test was run: there is no environment")

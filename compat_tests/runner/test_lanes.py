@@ -92,17 +92,6 @@ def test_steps_run_side_by_side(tmp_path: Path) -> None:
     assert "0 passed, 0 failed, 7 left out" in said
 
 
-def test_a_step_begins_after_another_and_lets_others_pass(tmp_path: Path) -> None:
-    made = tmp_path / "made"
-    make = Step("first", ("-c", f"import time; time.sleep(0.3); open({str(made)!r}, 'w')"))
-    want = Step("second", ("-c", f"open({str(made)!r})"), after="first")
-    done, _, green = ended(tmp_path, make, want, Step("third", ("-c", "")))
-    assert [one.step.title for one in done] == ["third", "first", "second"]
-    assert green
-    _, _, green = ended(tmp_path, Step("alone", ("-c", ""), after="nobody"), width=1)
-    assert green
-
-
 def test_a_step_has_its_own_environment(tmp_path: Path) -> None:
     text = "import os; raise SystemExit(os.environ['BARNABAS_PURE'] != '1' or 'PATH' not in os.environ)"
     _, _, green = ended(tmp_path, Step("pure", ("-c", text), environment=(("BARNABAS_PURE", "1"),)))
@@ -158,16 +147,16 @@ def test_without_an_environment_nothing_is_tested(
     (tmp_path / "run.py").write_text(f"import sys\nprint('no network')\nsys.exit({0 if well else 1})")
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
-    monkeypatch.setattr("compat_tests.runner.main.look", lambda: [])
+    monkeypatch.setattr("compat_tests.runner.main.look", list)
     monkeypatch.setattr("compat_tests.runner.main.beginning", lambda tools: [ENVIRONMENT])
-    monkeypatch.setattr("compat_tests.runner.main.first_stage", lambda listing: [Step("the first", ("-c", WHICH))])
-    monkeypatch.setattr("compat_tests.runner.main.TYPES", Step("the types", ("-c", "")))
+    monkeypatch.setattr(
+        "compat_tests.runner.main.first_stage", lambda listing, tools: [Step("the first", ("-c", WHICH))]
+    )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert run(tmp_path, everything=False, python=python) == 1
     said = capsys.readouterr().err
     if well:
         assert "could not be collected" in said
-        assert "the types" in said
         assert (tmp_path / ".cache" / "test-results" / "the-first.log").read_text() == f"{python}\n"
     else:
         assert "there is no environment" in said

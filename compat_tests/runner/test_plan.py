@@ -16,10 +16,10 @@ from compat_tests.runner.plan import (
     FRANZ,
     JARS,
     PURE_TOO,
-    TYPES,
     Group,
     Plan,
     beginning,
+    first_stage,
     groups,
     plan,
 )
@@ -44,16 +44,14 @@ NO_JDK = [Tool("JDK and Maven", "jvm", missing="install it"), *HERE[1:]]
 
 
 def steps(made: Plan) -> dict[str, int | None]:
-    return {step.title: step.cases for step in made.steps if step.after}
+    return {step.title: step.cases for step in made.steps if not step.title.startswith("fast tests")}
 
 
 def test_the_first_tier() -> None:
     made = plan(FOUND, HERE, everything=False)
-    assert made.steps[:2] == [CONNECTOR, TYPES]
-    assert [(step.title, step.cases) for step in made.steps[2:3]] == [("fast tests, part 1", 5070)]
-    assert all(step.after == CONNECTOR.title for step in made.steps[3:])
+    assert [(step.title, step.cases) for step in made.steps[:1]] == [("fast tests, part 1", 5070)]
     assert steps(made) == {"compat_tests/java": 300, "compat_tests/python": 50, "compat_tests/cat": 18, "kproto": 3}
-    assert made.steps[3].title == "compat_tests/java"
+    assert made.steps[1].title == "compat_tests/java"
     assert made.left_out == {"not in this tier: python3 run.py test --all": 41}
 
 
@@ -62,6 +60,8 @@ def test_what_needs_no_environment_goes_on_while_it_is_made() -> None:
     assert beginning(HERE) == [ENVIRONMENT, JARS, FRANZ]
     assert beginning([*HERE, no_go]) == [ENVIRONMENT, JARS]
     assert beginning(NO_JDK) == [ENVIRONMENT, FRANZ]
+    assert CONNECTOR in first_stage(Path("listing"), HERE)
+    assert CONNECTOR not in first_stage(Path("listing"), NO_JDK)
     for step in (JARS, FRANZ):
         module = step.arguments[1]
         # No site-packages: what is imported must do without.
@@ -78,7 +78,7 @@ def test_what_needs_no_environment_goes_on_while_it_is_made() -> None:
 def test_everything() -> None:
     made = plan(FOUND, HERE, everything=True)
     assert sum(step.cases or 0 for step in made.steps) == sum(group.count for group in FOUND)
-    assert made.steps[3].title == "compat_tests/cluster"
+    assert made.steps[1].title == "compat_tests/cluster"
     assert not made.left_out
 
 
@@ -103,7 +103,7 @@ def test_the_fast_tests_are_cut_between_files_into_parts_that_take_as_long() -> 
         Group(f"barnabas/{name}/tests/test_{n}.py", frozenset(), 50) for name in ("logdir", "server") for n in range(6)
     ]
     fast.append(Group("barnabas/server/tests/test_5.py", frozenset({"kcat"}), 2))
-    made = plan(fast, HERE, everything=False).steps[2:]
+    made = plan(fast, HERE, everything=False).steps
     files = [argument for step in made for argument in step.arguments if argument.endswith(".py")]
     assert [step.cases for step in made] == [350, 100, 100, 52]
     assert files == sorted({group.file for group in fast})
@@ -147,13 +147,12 @@ def test_without_a_jdk(everything: bool, cases: int, campaign: int) -> None:
     assert steps(made) == {"compat_tests/python": 50, "compat_tests/cat": 18} | (
         {"compat_tests/cluster": 1} if everything else {}
     )
-    assert made.steps[0] == TYPES
     [why] = [reason for reason in made.left_out if reason.startswith("without JDK and Maven")]
     assert "DumpLogSegments" in why
     assert why.endswith(": install it")
     assert made.left_out[why] == cases
     assert sum(made.left_out.values()) == cases + campaign
-    assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.steps if step.after)
+    assert all("not jvm" in step.arguments[step.arguments.index("-m", 2) + 1] for step in made.steps[1:])
 
 
 def test_the_listing_is_read(tmp_path: Path) -> None:
