@@ -87,7 +87,7 @@ def commit(checkout: Path) -> str:
 
 
 def _java() -> str:
-    done = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([*java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
     found = re.search(r'version "([^"]+)"', done.stderr)
     return f"Java {found[1]}" if found else "Java"
 

@@ -39,7 +39,7 @@ class KRaftNode(KafkaNode):
         if not (self.data / "meta.properties").exists():
             properties = str(self.directory / "server.properties")
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", properties]
-            run([java(), "-XX:TieredStopAtLevel=1", "-cp", classpath(self.jars), *tool])
+            run([*java(), "-XX:TieredStopAtLevel=1", "-cp", classpath(self.jars), *tool])
         return command
 
 

@@ -215,7 +215,7 @@ class KafkaNode(Node):
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         memory = (f"-Xms{self.heap}", f"-Xmx{self.heap}")
         jars = classpath(self.jars)
-        return [java(), *memory, *self.options, *self.logging, "-cp", jars, "kafka.Kafka", str(properties)]
+        return [*java(), *memory, *self.options, *self.logging, "-cp", jars, "kafka.Kafka", str(properties)]
 
 
 NODES: dict[str, type[Node]] = {OURS: OurNode, KAFKA: KafkaNode}

@@ -151,7 +151,7 @@ def start_kafka(
     if not (directory / "data" / "meta.properties").exists():
         formatted = subprocess.run(
             [
-                java(),
+                *java(),
                 "-XX:TieredStopAtLevel=1",
                 "-cp",
                 jars,
@@ -171,7 +171,7 @@ def start_kafka(
             raise BrokerFailed(f"formatting the data directory failed:\n{formatted.stdout}{formatted.stderr}")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [java(), f"-Xms{heap}", f"-Xmx{heap}", *options, "-cp", path, "kafka.Kafka", str(properties)],
+            [*java(), f"-Xms{heap}", f"-Xmx{heap}", *options, "-cp", path, "kafka.Kafka", str(properties)],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,

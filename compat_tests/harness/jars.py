@@ -3,11 +3,16 @@
 The cache directory is git-ignored; the environment variable BARNABAS_CACHE names another one. Two processes may ask at
 the same time: a lock file makes the second wait. The mark written last holds a digest of the pom, so a half-copied
 directory is never used and an edited pom is resolved anew.
+
+The programs of the JDK are named here, too, with what makes every JVM put its temporary files into `.cache/jvm`: many
+are killed before they can delete them, and native libraries alone are tens of megabytes each.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -42,14 +47,66 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def java() -> str:
-    """Return the `java` to run (JAVA_HOME's, else PATH's). Raises ToolMissing."""
-    return _jdk_program("java")
+def java() -> list[str]:
+    """Return the words that start a JVM: the `java` to run (JAVA_HOME's, else PATH's), with jvm_options. Raises
+    ToolMissing.
+    """
+    return [_jdk_program("java"), *jvm_options()]
 
 
-def javac() -> str:
-    """Return the `javac` to compile with (JAVA_HOME's, else PATH's). Raises ToolMissing."""
-    return _jdk_program("javac")
+def javac() -> list[str]:
+    """Return the words that start the compiler (JAVA_HOME's `javac`, else PATH's), as java. Raises ToolMissing."""
+    return [_jdk_program("javac"), *(f"-J{option}" for option in jvm_options())]
+
+
+def jvm_options() -> list[str]:
+    """Return the options that keep a JVM's files out of the system's directory for temporary ones: they go into
+    `.cache/jvm`, which is not emptied while this process lives.
+
+    The file for `jps` and `jstat` goes where no option puts it, so there is none.
+    """
+    directory = _jvm_directory()
+    _hold(directory)
+    directory.mkdir(exist_ok=True)
+    return [f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData"]
+
+
+def jvm_options_line() -> str:
+    """Return jvm_options as the environment variables JDK_JAVA_OPTIONS and SPARK_SUBMIT_OPTS have them, and Spark's
+    settings: for a JVM whose command line is not ours.
+    """
+    return " ".join(f'"{option}"' for option in jvm_options())
+
+
+def empty_jvm_directory() -> None:
+    """Delete what JVMs have left behind, unless a process is there that starts some: the last one does it."""
+    directory = _jvm_directory()
+    if not directory.exists():
+        return
+    with directory.with_suffix(".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _jvm_directory() -> Path:
+    return cache_root().absolute() / "jvm"
+
+
+@functools.cache
+def _hold(directory: Path) -> None:
+    """Share the lock of the directory until this process has ended; then empty it, if that was the last one."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    file = directory.with_suffix(".lock").open("w")
+    fcntl.flock(file, fcntl.LOCK_SH)
+
+    def let_go() -> None:
+        file.close()
+        empty_jvm_directory()
+
+    atexit.register(let_go)
 
 
 def _jdk_program(name: str) -> str:
@@ -110,7 +167,7 @@ def compiled(name: str, sources: Sequence[Path], jars: str) -> Path:
             return target
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        command = [javac(), "-nowarn", "-d", str(target), "-cp", classpath(jars), *map(str, sources)]
+        command = [*javac(), "-nowarn", "-d", str(target), "-cp", classpath(jars), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
         if done.returncode != 0:
             raise ToolMissing(f"the Java sources of {name} do not compile against {jars}:\n{done.stderr}")

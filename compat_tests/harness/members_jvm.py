@@ -18,4 +18,4 @@ class MembersJvm(Members):
         path = f"{compiled(f'{source.stem.lower()}-{version}', [source], jars)}:{classpath(jars)}"
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k"]
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        super().__init__([java(), *options, quiet, "-cp", path, source.stem], log)
+        super().__init__([*java(), *options, quiet, "-cp", path, source.stem], log)

@@ -116,7 +116,7 @@ class ZooKeeper:
         self._file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._command = [
             *prefix,
-            java(),
+            *java(),
             *JAVA_OPTIONS,
             f"-Dzookeeper.forceSync={'yes' if fsync else 'no'}",
             *java_options,

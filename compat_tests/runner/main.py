@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from compat_tests.harness.jars import empty_jvm_directory
 from compat_tests.runner.lanes import Lanes
 from compat_tests.runner.plan import ENVIRONMENT, PURE, beginning, first_stage, groups, plan
 from compat_tests.runner.preflight import Tool, look, too_full
@@ -27,6 +28,7 @@ def run(root: Path, everything: bool, python: Path) -> int:
     report.say(f"==== lint, types and tests: about {ABOUT[everything]} on two cores{more}")
     results = root / ".cache" / "test-results"
     results.mkdir(parents=True, exist_ok=True)
+    empty_jvm_directory()  # of a run that was killed
     tools = look()
     for tool in tools:
         report.say(f"     {tool.name}: {tool.found or f'LEFT OUT, {tool.missing}'}")
@@ -64,6 +66,8 @@ def run(root: Path, everything: bool, python: Path) -> int:
             troubles.append("no test was run: there is no environment")
     except KeyboardInterrupt:
         troubles.append("interrupted")
+    finally:
+        empty_jvm_directory()
     green = report.summary(lanes.done, left_out, troubles)
     return 0 if green else 1
 

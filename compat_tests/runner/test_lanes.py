@@ -162,3 +162,23 @@ def test_without_an_environment_nothing_is_tested(
         assert "there is no environment" in said
         assert "no network" in said
         assert "the first" not in said
+
+
+def test_what_jvms_have_left_behind_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a run that was killed before, and by this one, even if it is interrupted."""
+    directory = tmp_path / "cache" / "jvm"
+    monkeypatch.setenv("BARNABAS_CACHE", str(directory.parent))
+    monkeypatch.setattr("compat_tests.runner.main.too_full", lambda directories: "")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    directory.mkdir(parents=True)
+    (directory / "librocksdbjni1.so").touch()
+
+    def interrupted(*_: object) -> None:
+        assert not directory.exists()
+        directory.mkdir()
+        (directory / "librocksdbjni2.so").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lanes, "run", interrupted)
+    assert run(tmp_path, everything=False, python=tmp_path / "python") == 1
+    assert not directory.exists()

@@ -72,7 +72,7 @@ class JavaClient:
         classes = compiled("bench", sorted(SOURCES.glob("*.java")), KAFKA_JARS)
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [java(), *OPTIONS, "-cp", f"{classes}:{classpath(KAFKA_JARS)}", "Worker"],
+                [*java(), *OPTIONS, "-cp", f"{classes}:{classpath(KAFKA_JARS)}", "Worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

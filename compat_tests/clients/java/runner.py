@@ -59,7 +59,7 @@ class JavaRun:
         path = f"{compiled(jars, sorted(SOURCES.glob('*.java')), jars)}:{classpath(jars)}"
         with log.open("w") as errors:
             process = subprocess.Popen(
-                [java(), *options, "-cp", path, "Cases", bootstrap, only],
+                [*java(), *options, "-cp", path, "Cases", bootstrap, only],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java
+from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java, jvm_options_line
 
 POM = Path(__file__).with_name("pom.xml")
 FALLBACK_TOKEN_PROVIDER = "4.0.0"
@@ -52,12 +52,13 @@ def _pom(connector: str, token_provider: str) -> Path:
 
 def environment() -> dict[str, str]:
     """Return the environment of a process that uses Spark: this Python for the workers, which find our data source in
-    the checkout, loopback for every socket.
+    the checkout, loopback for every socket, `.cache/jvm` for temporary files.
     """
     places = dict.fromkeys([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(PROJECT_ROOT)])
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | {
         "PYTHONPATH": os.pathsep.join(place for place in places if place),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": jvm_options_line(),
     }
 
 
@@ -71,6 +72,7 @@ def new_session(warehouse: Path, master: str = "local[2]") -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": jvm_options_line(),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(warehouse),

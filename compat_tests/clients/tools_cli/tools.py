@@ -82,7 +82,7 @@ class Tools:
         return Background(self._command(script, arguments))
 
     def _command(self, script: str, arguments: tuple[str, ...]) -> list[str]:
-        return [java(), *JAVA_OPTIONS, "-cp", classpath(self.jars), *self._words(script, arguments)]
+        return [*java(), *JAVA_OPTIONS, "-cp", classpath(self.jars), *self._words(script, arguments)]
 
     def _words(self, script: str, arguments: tuple[str, ...]) -> list[str]:
         option = "--broker-list" if script == "kafka-replica-verification" else "--bootstrap-server"

@@ -64,7 +64,7 @@ class WarmJvm:
         path = f"{compiled(f'warm-{jars}', SOURCES, jars)}:{classpath(jars)}"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            [java(), *JAVA_OPTIONS, "-cp", path, "WarmTools"],
+            [*java(), *JAVA_OPTIONS, "-cp", path, "WarmTools"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -81,7 +81,7 @@ class Stranger:
         if self.with_kafka:
             for name, main_class in MAIN_CLASSES.items():
                 for script in (name, f"{name}.sh"):
-                    self.program(script, [java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS), main_class])
+                    self.program(script, [*java(), *JAVA_OPTIONS, "-cp", classpath(KAFKA_JARS), main_class])
 
     def program(self, name: str, words: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Put a program on the path. environment: variables of its own."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.jars import PROJECT_ROOT, jvm_options_line
 from compat_tests.subjects.documents.stranger import Stranger, texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -69,6 +69,7 @@ def test_spark(tmp_path: Path) -> None:
     session = (
         "from pyspark.sql import SparkSession\n"
         'spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")'
+        f'.config("spark.driver.extraJavaOptions", {jvm_options_line()!r})'
         '.config("spark.sql.shuffle.partitions", "1").getOrCreate()\n'
     )
     text = session + program.replace("/copy/of/kafka-logs", str(data)).replace("2026-11-21", "2020-01-01")

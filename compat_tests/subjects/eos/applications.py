@@ -24,7 +24,7 @@ class Application:
     def __init__(self, bootstrap: str, arguments: Sequence[str], state: Path, settings: Sequence[str]) -> None:
         self.state = state
         path = f"{compiled('streams', sorted(SOURCES.glob('*.java')), JARS)}:{classpath(JARS)}"
-        self._command = [java(), *JAVA_OPTIONS, "-cp", path, "WordCount", bootstrap, *arguments, str(state), *settings]
+        self._command = [*java(), *JAVA_OPTIONS, "-cp", path, "WordCount", bootstrap, *arguments, str(state), *settings]
         self._program: Background | None = None
 
     @property

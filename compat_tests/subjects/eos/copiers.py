@@ -25,7 +25,7 @@ class Copier:
         self.starts = 0
         self.kills = 0
         self._command = [
-            *(java(), *JAVA_OPTIONS, "-cp", classpath(jars), MAIN_CLASS),
+            *(*java(), *JAVA_OPTIONS, "-cp", classpath(jars), MAIN_CLASS),
             *("--broker-list", bootstrap, "--transactional-id", transactional_id, *options),
         ]
         self._program: Background | None = None

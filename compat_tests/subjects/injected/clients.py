@@ -79,7 +79,7 @@ class Java:
         classes = compiled("faulted-4.3.1", SOURCES, JARS)
         with log.open("w") as errors:
             self._process = subprocess.Popen(
-                [java(), *options, "-cp", f"{classes}:{classpath(JARS)}", "Faulted", bootstrap],
+                [*java(), *options, "-cp", f"{classes}:{classpath(JARS)}", "Faulted", bootstrap],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -147,8 +147,10 @@ def test_an_example_of_tests_in_an_empty_project(module: str, wheel: Path, tmp_p
     variables = {}
     if "spark" in module:  # where it is not fetched by Spark, it is by Maven
         from compat_tests.clients.spark.session import connector_jars
+        from compat_tests.harness.jars import jvm_options_line
 
         variables = {"SPARK_KAFKA_JARS": ",".join(map(str, connector_jars())), "SPARK_LOCAL_IP": "127.0.0.1"}
+        variables["SPARK_SUBMIT_OPTS"] = jvm_options_line()
     printed = run(programs / "pytest", "-q", cwd=home, **variables)
     assert re.fullmatch(r"[1-9][0-9]* passed(, [0-9]+ warnings?)? in .*", printed.splitlines()[-1]), printed
 

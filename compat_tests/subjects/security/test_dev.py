@@ -25,7 +25,7 @@ def test_command_config(protocol: str) -> None:
         try:
             bootstrap = process.stdout.readline().strip().removeprefix("bootstrap=")
             files = Path(process.stdout.readline().strip().removeprefix("security="))
-            tool = [java(), "-Xmx256m", "-cp", classpath(KAFKA_JARS), "org.apache.kafka.tools.TopicCommand"]
+            tool = [*java(), "-Xmx256m", "-cp", classpath(KAFKA_JARS), "org.apache.kafka.tools.TopicCommand"]
             settings = ["--bootstrap-server", bootstrap, "--command-config", str(files / "alice.properties")]
             assert run([*tool, *settings, "--list"], timeout=60).stdout.decode().split() == ["orders"]
         finally:

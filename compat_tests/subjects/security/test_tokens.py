@@ -83,7 +83,7 @@ CLIENTS = [
 @pytest.mark.jvm
 @pytest.mark.parametrize("version", CLIENTS)
 def test_each_answer(guarded: Guarded, version: str) -> None:
-    program = [java(), "-cp", classpath(f"clients-{version}"), str(PROGRAM), guarded.plaintext, guarded.clients]
+    program = [*java(), "-cp", classpath(f"clients-{version}"), str(PROGRAM), guarded.plaintext, guarded.clients]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip().splitlines() == EXPECTED.splitlines()

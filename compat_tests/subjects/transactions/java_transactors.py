@@ -28,7 +28,7 @@ class JavaTransactors:
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         with log.open("w") as errors:
             self._process = subprocess.Popen(
-                [java(), *options, "-cp", f"{classes}:{classpath(jars)}", "Transactors", bootstrap],
+                [*java(), *options, "-cp", f"{classes}:{classpath(jars)}", "Transactors", bootstrap],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -39,7 +39,7 @@ class Java:
         self._token = Path(self._tokens.name) / "token"
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._token.as_uri()}"
         self._process = subprocess.Popen(
-            [java(), *_OPTIONS, allowed, "-cp", path, "ObedientClients"],
+            [*java(), *_OPTIONS, allowed, "-cp", path, "ObedientClients"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
