@@ -27,6 +27,8 @@ MAVEN_TIMEOUT_S = 900
 COMPILE_TIMEOUT_S = 600
 NO_JVM = "BARNABAS_NO_JVM"
 """This variable names the running test where that may not use a JVM (conftest.py at the project root)."""
+NO_PERF_DATA = "-XX:-UsePerfData"
+"""A JVM's file for `jps` and `jstat` lies where no option puts it, so there is none."""
 
 
 class ToolMissing(Exception):
@@ -62,13 +64,11 @@ def javac() -> list[str]:
 def jvm_options() -> list[str]:
     """Return the options that keep a JVM's files out of the system's directory for temporary ones: they go into
     `.cache/jvm`, which is not emptied while this process lives.
-
-    The file for `jps` and `jstat` goes where no option puts it, so there is none.
     """
     directory = _jvm_directory()
     _hold(directory)
     directory.mkdir(exist_ok=True)
-    return [f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData"]
+    return [f"-Djava.io.tmpdir={directory}", NO_PERF_DATA]
 
 
 def jvm_options_line() -> str:
@@ -142,7 +142,10 @@ def jar_directory(name: str, pom: Path | None = None) -> Path:
         copy = target / "pom.xml"
         copy.write_bytes(pom.read_bytes())
         command = [maven, "-q", "-B", "-f", str(copy), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False)
+        options = {"MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {NO_PERF_DATA}"}
+        done = subprocess.run(
+            command, env=os.environ | options, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
+        )
         if done.returncode != 0:
             raise ToolMissing(f"Maven could not resolve {pom}:\n{done.stdout[-3000:]}{done.stderr[-2000:]}")
         mark.write_text(digest)

@@ -36,7 +36,6 @@ JAVA_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.preAllocSize=1024",
 )

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from compat_tests.harness.jars import NO_PERF_DATA
+
 JAVA_WANTED = 17
 GO_WANTED = (1, 26)
 """What franz-go asks for (`compat_tests/clients/franz/src/go.mod`)."""
@@ -64,7 +66,12 @@ def jdk(env: Mapping[str, str]) -> Tool:
 def _java_version(java: str, env: Mapping[str, str]) -> int:
     try:
         done = subprocess.run(
-            [java, "-version"], env=env, capture_output=True, text=True, timeout=LOOK_TIMEOUT_S, check=False
+            [java, NO_PERF_DATA, "-version"],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=LOOK_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0

@@ -194,7 +194,13 @@ def _fetch(group: str, artifact: str, release: str, target: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={group}:{artifact}:{release}"]
     done = subprocess.run(
-        [*command, f"-DoutputDirectory={part}"], capture_output=True, text=True, timeout=280, check=False, cwd=target
+        [*command, f"-DoutputDirectory={part}"],
+        env={**os.environ, "MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} -XX:-UsePerfData"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        cwd=target,
     )
     if done.returncode != 0:
         raise OracleMissing(

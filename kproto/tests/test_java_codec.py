@@ -41,7 +41,7 @@ def run(release: str, lines: list[str]) -> list[str]:
         raise OracleMissing("no `java` found: install a JDK 17 or set JAVA_HOME")
     classpath = os.pathsep.join(map(str, jars(release)))
     # A small heap and the serial collector keep the JVM out of the way of other tests.
-    command = [java, "-Xmx256m", "-XX:+UseSerialGC", "-cp", classpath, str(PROGRAM)]
+    command = [java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-cp", classpath, str(PROGRAM)]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

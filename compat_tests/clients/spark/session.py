@@ -15,7 +15,15 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, cache_root, jar_directory, java, jvm_options_line
+from compat_tests.harness.jars import (
+    NO_PERF_DATA,
+    PROJECT_ROOT,
+    ToolMissing,
+    cache_root,
+    jar_directory,
+    java,
+    jvm_options_line,
+)
 
 POM = Path(__file__).with_name("pom.xml")
 FALLBACK_TOKEN_PROVIDER = "4.0.0"
@@ -59,6 +67,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(place for place in places if place),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": jvm_options_line(),
+        "SPARK_LAUNCHER_OPTS": NO_PERF_DATA,  # of the JVM that makes the other's command line
     }
 
 
