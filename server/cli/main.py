@@ -81,7 +81,23 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="store_true", help="print the version and end")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    if called and called[0] in _BROKERS:  # the others would be a fortieth of the time until it is ready
+        _BROKERS[called[0]](commands)
+        return top
+    _add_serve(commands)
+    machine_arguments.add_parsers(commands)
+    _add_dev(commands)
+    _add_config(commands)
+    users_arguments.add_parser(commands, add_settings)
+    log_cli.add_parser(commands)
+    client_arguments.add_parsers(commands, called)
+    wire_arguments.add_parser(commands, called)
+    client_arguments.add_console(commands, add_logging)
+    _add_health(commands)
+    return top
 
+
+def _add_serve(commands: client_arguments.Commands) -> None:
     serve = commands.add_parser(
         "serve",
         help="run a broker",
@@ -100,8 +116,9 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="for programs that start a broker: stop when standard input ends, that is when they are gone",
     )
     add_logging(serve, default_level="info")
-    machine_arguments.add_parsers(commands)
 
+
+def _add_dev(commands: client_arguments.Commands) -> None:
     dev = commands.add_parser(
         "dev",
         help="run a throw-away broker for development and tests",
@@ -170,6 +187,8 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     add_logging(dev, default_level="warn")
 
+
+def _add_config(commands: client_arguments.Commands) -> None:
     config = commands.add_parser(
         "config",
         help="show, explain or check settings",
@@ -189,11 +208,8 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
-    users_arguments.add_parser(commands, add_settings)
-    log_cli.add_parser(commands)
-    client_arguments.add_parsers(commands, called)
-    wire_arguments.add_parser(commands, called)
-    client_arguments.add_console(commands, add_logging)
+
+def _add_health(commands: client_arguments.Commands) -> None:
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
@@ -208,7 +224,10 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
         "--command-config", metavar="FILE", help="how to come to it, by Apache Kafka's names: TLS, who logs in"
     )
     health.add_argument("--timeout", type=seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
-    return top
+
+
+_BROKERS = {"serve": _add_serve, "dev": _add_dev}
+"""Commands whose arguments are made alone."""
 
 
 def main(

@@ -371,9 +371,11 @@ def test_json_is_read_as_it_was_written(whole: Read) -> None:
 
 def test_arguments_are_made_for_the_command_that_is_called() -> None:
     for name in client_arguments.COMMANDS:
-        assert name in cli.parser(["serve"]).format_help()
-        with pytest.raises(SystemExit):
-            cli.parser(["serve"]).parse_args([name, "--bootstrap", "x"])
+        assert name in cli.parser(["health"]).format_help()
+        for broker in ("serve", "dev"):  # alone
+            assert cli.parser([broker, "--set", "a=b"]).parse_args([broker, "--set", "a=b"]).set == ["a=b"]
+            with pytest.raises(SystemExit):
+                cli.parser([broker]).parse_args([name, "--bootstrap", "x"])
     assert cli.parser(["topic", "list"]).parse_args(["topic", "list"]).action == "list"
     assert cli.parser().parse_args(["consume", "t", "-f"]).follow
 
