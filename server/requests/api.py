@@ -98,9 +98,7 @@ class Api:
 
     def is_served(self, *, clustered: bool, telemetry: bool) -> bool:
         """Whether a broker serves it, in a cluster or alone, with a place for clients' metrics or without."""
-        if self.key in TELEMETRY:
-            return telemetry
-        return clustered or self.key not in BETWEEN_BROKERS
+        return _is_served(self.key, clustered, telemetry)
 
     def load(self) -> Api:
         """Itself: see `LateApi`."""
@@ -117,7 +115,7 @@ class LateApi:
 
     def is_served(self, *, clustered: bool, telemetry: bool) -> bool:
         """As of `Api`."""
-        return True
+        return _is_served(self.key, clustered, telemetry)
 
     def load(self) -> Api:
         """The `Api`, whose key and versions are these."""
@@ -125,3 +123,9 @@ class LateApi:
 
 
 AnyApi = Api | LateApi
+
+
+def _is_served(key: ApiKey, clustered: bool, telemetry: bool) -> bool:
+    if key in TELEMETRY:
+        return telemetry
+    return clustered or key not in BETWEEN_BROKERS

@@ -21,8 +21,6 @@ from barnabas.kproto.messages import (
     ShareGroupHeartbeatRequest,
 )
 from barnabas.replication.tree import features
-from barnabas.server.apis import APIS, share_apis
-from barnabas.server.requests.api import LateApi
 from barnabas.server.security.quotas.entities import QuotaKey
 from barnabas.server.testing import Client, EmbeddedCluster, connected, embedded_broker
 from barnabas.server.tests.apis.records.test_produce import batch, request
@@ -130,14 +128,6 @@ async def test_a_broker_alone(tmp_path: Any) -> None:
                 got = acquired(await client.ask(fetch(epoch, topic_id), 2))
                 epoch += 1
         assert got == [(3, 3, 1)], "what was acknowledged is not delivered again"
-
-
-async def test_what_is_listed_is_what_is_imported() -> None:
-    late = [api for api in APIS if isinstance(api, LateApi) and api.key in share_apis.APIS]
-    assert len(late) == len(share_apis.APIS) == 12
-    for api in late:
-        assert (api.load().key, api.load().versions) == (api.key, api.versions)
-        assert api.is_served(clustered=True, telemetry=False) == api.load().is_served(clustered=True, telemetry=False)
 
 
 def test_a_broker_that_nobody_asks_for_them_loads_none_of_it() -> None:

@@ -28,7 +28,6 @@ from barnabas.kproto.messages import (
     StreamsGroupHeartbeatResponse,
 )
 from barnabas.replication.tree import features
-from barnabas.server.apis import APIS, streams_apis
 from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.access_world import Op, world
 from barnabas.server.tests.apis.test_access import group, on_topic
@@ -37,13 +36,6 @@ from barnabas.server.tests.whole.cluster_users import User, three_brokers
 
 E = ErrorCode
 COUNTED = topology(subtopology(writes=["g-r"]), subtopology("1", (), reads=["g-r"], changelogs=["g-cl"]))
-
-
-def test_what_is_listed_is_what_is_imported() -> None:
-    late = [api for api in APIS if api.key in streams_apis.APIS]
-    assert len(late) == 2
-    for api in late:
-        assert (api.load().key, api.load().versions) == (api.key, api.versions)
 
 
 def test_a_broker_that_nobody_asks_for_them_loads_none_of_it() -> None:
