@@ -381,7 +381,7 @@ _USUAL: Final = (struct.Struct("<BBxBBB").unpack_from, struct.Struct("<BBxBHB").
 """Two bytes of length, attributes, timestamp delta, one or two bytes of offset delta, key length."""
 _DELTAS: Final = (
     array("H", range(0, 128, 2)),
-    array("H", [2 * i & 127 | 128 | 2 * i >> 7 << 8 for i in range(64, 8192)]),
+    array("H", [delta for high in range(1, 128) for delta in range(high << 8 | 128, (high + 1) << 8, 2)]),
 )
 
 

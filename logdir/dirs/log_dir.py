@@ -109,6 +109,10 @@ class LogDir:
 
     # ---- what is in it
 
+    def holds_partitions(self) -> bool:
+        """Whether directories of partitions lie here, opened or not. Raises OSError."""
+        return any(entry.is_dir and layout.parse_partition_dir(entry.name) for entry in self.disk.list(self.path))
+
     @property
     def logs(self) -> dict[TopicPartition, PartitionLog]:
         """The partitions that are served."""

@@ -516,9 +516,9 @@ class Broker:
 
     async def _found_topics(self, log_dirs: Sequence[LogDir]) -> Adoption | None:
         """Topics on disk that are not in the metadata of a broker alone; usually None."""
-        if self._config.is_clustered:
+        if self._config.is_clustered or not any(log_dir.holds_partitions() for log_dir in log_dirs):
             return None
-        from barnabas.server.storage.adoption import find_topics  # not loaded by a broker in a cluster
+        from barnabas.server.storage.adoption import find_topics  # not loaded by a new broker, or one in a cluster
 
         return await find_topics(self._store_session, log_dirs, self._config, self._rng, self._offload)
 

@@ -1,8 +1,8 @@
 """The command line: `barnabas serve`, `dev`, `cluster`, `config`, `users`, `log`, `health`, `wire`, `topic` and others.
 
 Exit codes: 0 ended as asked, a stop by SIGTERM or SIGINT included · 1 the broker failed · 2 the command line or the
-settings cannot be used. Only what the chosen command needs is imported: a broker answers half a second after it was
-called.
+settings cannot be used. Only what the chosen command needs is imported: a broker answers a quarter of a second after it
+was called.
 
 Not here: the rest of administration; any Kafka tool does that (`kafka-configs`, `kafka-acls`).
 """
@@ -17,9 +17,6 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from barnabas.server.cli import log_arguments as log_cli
-from barnabas.server.cli import machine_arguments, users_arguments, wire_arguments
-from barnabas.server.cli.client import client_arguments
 from barnabas.server.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -44,6 +41,7 @@ from barnabas.server.cli.common import (
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
     from barnabas.server.broker.process import Addresses
+    from barnabas.server.cli.client.client_arguments import Commands
     from barnabas.server.cli.parent_watch import ParentWatch
     from barnabas.server.config.broker import BrokerConfig
     from barnabas.server.settings.endpoints import ListenAddress
@@ -84,12 +82,15 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     if called and called[0] in _BROKERS:  # the others would be a fortieth of the time until it is ready
         _BROKERS[called[0]](commands)
         return top
+    from barnabas.server.cli import log_arguments, machine_arguments, users_arguments, wire_arguments
+    from barnabas.server.cli.client import client_arguments
+
     _add_serve(commands)
     machine_arguments.add_parsers(commands)
     _add_dev(commands)
     _add_config(commands)
     users_arguments.add_parser(commands, add_settings)
-    log_cli.add_parser(commands)
+    log_arguments.add_parser(commands)
     client_arguments.add_parsers(commands, called)
     wire_arguments.add_parser(commands, called)
     client_arguments.add_console(commands, add_logging)
@@ -97,7 +98,7 @@ def parser(called: Sequence[str] | None = None) -> argparse.ArgumentParser:
     return top
 
 
-def _add_serve(commands: client_arguments.Commands) -> None:
+def _add_serve(commands: Commands) -> None:
     serve = commands.add_parser(
         "serve",
         help="run a broker",
@@ -118,7 +119,7 @@ def _add_serve(commands: client_arguments.Commands) -> None:
     add_logging(serve, default_level="info")
 
 
-def _add_dev(commands: client_arguments.Commands) -> None:
+def _add_dev(commands: Commands) -> None:
     dev = commands.add_parser(
         "dev",
         help="run a throw-away broker for development and tests",
@@ -188,7 +189,7 @@ def _add_dev(commands: client_arguments.Commands) -> None:
     add_logging(dev, default_level="warn")
 
 
-def _add_config(commands: client_arguments.Commands) -> None:
+def _add_config(commands: Commands) -> None:
     config = commands.add_parser(
         "config",
         help="show, explain or check settings",
@@ -209,7 +210,7 @@ def _add_config(commands: client_arguments.Commands) -> None:
     config.add_argument("--markdown", action="store_true", help="print docs/settings.md")
 
 
-def _add_health(commands: client_arguments.Commands) -> None:
+def _add_health(commands: Commands) -> None:
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
@@ -273,6 +274,8 @@ def main(
             from barnabas.server.cli import wire
 
             return wire.run(chosen)
+        from barnabas.server.cli.client import client_arguments
+
         if chosen.command in client_arguments.COMMANDS:
             from barnabas.server.cli.client import client_commands
 

@@ -1,5 +1,5 @@
-"""The arguments of `barnabas users add|list|remove`; users.py runs them. By itself, as the whole command line is made
-for `barnabas serve` too.
+"""The arguments of `barnabas users add|list|remove`; users.py runs them. By itself, as the arguments are made for the
+help of all commands, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The arguments of `barnabas wire tap|replay`; `wire.py` runs them. By itself, and made only for the command that is
-called, as the whole command line is made for `barnabas serve` too.
+called.
 """
 
 from __future__ import annotations

@@ -564,37 +564,3 @@ def test_a_checkout_without_symbolic_links_runs(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
     assert "num.partitions" in done.stdout
-
-
-def test_nothing_heavy_is_imported_to_explain_itself() -> None:
-    """The start-up budget: the command line loads neither trio nor the log code before it knows what to do."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-        "from barnabas.server.cli import main as cli; cli.main(['--version']); "
-        "cli.main(['config', '--all']); "
-        "heavy = {'trio', 'asyncio', 'barnabas.logdir', 'barnabas.coordinator'}; "
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
-    )
-    assert done.stderr == "[]\n"
-
-
-def test_a_broker_loads_what_its_listeners_want() -> None:
-    """The same budget: TLS and SASL are for those who have them."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-        "from barnabas.server.broker import process; "
-        "from barnabas.server.broker.broker import Broker; "
-        "from barnabas.server.config.broker import BrokerConfig; "
-        "Broker(BrokerConfig.from_values(dict(item.split('=', 1) for item in sys.argv[1:]))); "
-        "parts = ('config.sasl', 'network.tls_listener', 'network.login', 'security.tls.contexts'); "
-        "print([part for part in parts if f'barnabas.server.{part}' in sys.modules])"
-    )
-    sasl = ["listeners=SASL_PLAINTEXT://:9092", "security.inter.broker.protocol=SASL_PLAINTEXT"]
-    sasl += ["sasl.enabled.mechanisms=SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256"]
-    for settings, loaded in ([], []), (sasl, ["config.sasl"]):
-        command = [sys.executable, "-c", code, *settings]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={"PATH": "/bin"})
-        assert (done.stderr, done.stdout) == ("", f"{loaded}\n")

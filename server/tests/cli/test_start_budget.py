@@ -1,0 +1,85 @@
+"""The start-up budget: what is loaded until a broker is ready. It is a quarter of a second, most of it imports."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+IMPORTED = "import time:"
+NOT_FOR_A_START = re.compile(
+    r"(asyncio|concurrent|email|html?|http|importlib\.metadata|logging\.config|multiprocessing|sqlite3|urllib\.request|xml)\b"
+    r"|(cryptography|kazoo|prometheus_client|re2|jinja2|numpy|h2|lz4|cramjam)\b"
+    r"|barnabas\.server\.(console|metrics|telemetry|client|wire|machine|sim|testing)\."
+    r"|barnabas\.server\.apis\.(\w+_apis|between_brokers|configs)\b"
+    r"|barnabas\.server\.(storage\.(adoption|snapshots|cleaner_worker)|config\.sasl|network\.(tls_listener|login))\b"
+    r"|barnabas\.server\.coordinators\.(share|streams)\b|barnabas\.server\.cli\.\w+_arguments\b"
+    r"|barnabas\.replication\.store\.(zk|socket_)|barnabas\.logdir\.(offline|dirs\.survey)\b"
+)
+"""What a broker without TLS, SASL, metrics, console, cluster loads when it is asked for it, or never."""
+PLAIN = re.compile(r"^@dataclass\(frozen=True, slots=True\)$", re.MULTILINE)
+
+
+def test_nothing_heavy_is_imported_to_explain_itself() -> None:
+    """The start-up budget: the command line loads neither trio nor the log code before it knows what to do."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from barnabas.server.cli import main as cli; cli.main(['--version']); "
+        "cli.main(['config', '--all']); "
+        "heavy = {'trio', 'asyncio', 'barnabas.logdir', 'barnabas.coordinator'}; "
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_a_broker_loads_what_its_listeners_want() -> None:
+    """The same budget: TLS and SASL are for those who have them."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+        "from barnabas.server.broker import process; "
+        "from barnabas.server.broker.broker import Broker; "
+        "from barnabas.server.config.broker import BrokerConfig; "
+        "Broker(BrokerConfig.from_values(dict(item.split('=', 1) for item in sys.argv[1:]))); "
+        "parts = ('config.sasl', 'network.tls_listener', 'network.login', 'security.tls.contexts'); "
+        "print([part for part in parts if f'barnabas.server.{part}' in sys.modules])"
+    )
+    sasl = ["listeners=SASL_PLAINTEXT://:9092", "security.inter.broker.protocol=SASL_PLAINTEXT"]
+    sasl += ["sasl.enabled.mechanisms=SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256"]
+    for settings, loaded in ([], []), (sasl, ["config.sasl"]):
+        command = [sys.executable, "-c", code, *settings]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={"PATH": "/bin"})
+        assert (done.stderr, done.stdout) == ("", f"{loaded}\n")
+
+
+@pytest.mark.slow
+def test_what_a_broker_loads_until_it_is_ready(tmp_path: Path) -> None:
+    """The start-up budget, as a whole: a broker for tests is there in a quarter of a second."""
+    command = [sys.executable, "-X", "importtime", "-P", str(ROOT / "barnabas" / "__main__.py"), "dev", "--control"]
+    said = tmp_path / "imports"
+    with (
+        said.open("wb") as errors,
+        subprocess.Popen(
+            [*command, "127.0.0.1:0", "--exit-with-parent"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        err = said.read_text("utf-8")
+        process.stdin.close()  # it stops then
+    assert (process.returncode, ready[:10]) == (0, b"bootstrap="), err[-1000:]
+    loaded = [line.rpartition("|")[2].strip() for line in err.splitlines() if line.startswith(IMPORTED)]
+    assert [name for name in loaded if NOT_FOR_A_START.match(name)] == []
+    files = [ROOT.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in loaded if name.startswith("barnabas.")]
+    made = [str(file) for file in files if file.is_file() and PLAIN.search(file.read_text("utf-8"))]
+    assert made == [], "dataclasses take their time: barnabas.kproto.frozen"
