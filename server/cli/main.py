@@ -10,6 +10,7 @@ Not here: the rest of administration; any Kafka tool does that (`kafka-configs`,
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -242,6 +243,8 @@ def main(
     """
     command_line = parser(sys.argv[1:] if arguments is None else arguments)
     chosen = command_line.parse_args(arguments)
+    if chosen.command not in _BROKERS:
+        gc.enable()
     environment = os.environ if environ is None else environ
     if chosen.version:
         from barnabas.server.runtime.program import version
@@ -443,10 +446,9 @@ def _run(
     """Run a broker, with these topics, to its end. announce: called with its addresses when it serves;
     announce_console: with that of its console.
     """
-    import gc
     import logging
 
-    gc.disable()  # loading modules makes no garbage: collections would be a twentieth of the start
+    gc.disable()
     from barnabas.server.broker import process
     from barnabas.server.config import default_file
 
@@ -565,6 +567,8 @@ def run() -> NoReturn:
     """The console script."""
     from barnabas.server.runtime import signals
 
+    # Loading modules makes no garbage: collections would be a twentieth of a broker's start, whose `_run` enables them.
+    gc.disable()
     try:
         sys.exit(main(signals=signals))
     except KeyboardInterrupt:

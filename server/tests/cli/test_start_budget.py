@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from barnabas.server.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[3]
 IMPORTED = "import time:"
@@ -56,6 +59,22 @@ def test_a_broker_loads_what_its_listeners_want() -> None:
         command = [sys.executable, "-c", code, *settings]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={"PATH": "/bin"})
         assert (done.stderr, done.stdout) == ("", f"{loaded}\n")
+
+
+def test_the_collector_rests_for_brokers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for them until they are loaded."""
+    found: list[bool] = []
+    monkeypatch.setattr(cli, "_serve", lambda *_: 0)
+    try:
+        for argument in ("serve", "--version"):
+            monkeypatch.setattr(sys, "argv", ["barnabas", argument])
+            with pytest.raises(SystemExit) as ended:
+                cli.run()
+            assert ended.value.code == 0
+            found.append(gc.isenabled())
+    finally:
+        gc.enable()
+    assert found == [False, True]
 
 
 @pytest.mark.slow
