@@ -7,9 +7,9 @@ that a broker does not have.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from barnabas.kproto.frozen import frozen
 from barnabas.replication import BrokerImage, Proposal
 from barnabas.server.partitions.partition import Partition
 
@@ -94,7 +94,7 @@ class NoListener:
 NO_LISTENER: Final = NoListener()
 
 
-@frozen
+@dataclass(frozen=True)
 class RoleListeners:
     """`groups`, `transactions`, `share_states`: the coordinators. `followers` fetches from leaders, `isr` sends
     proposals to the controller, `moves` copies to other log directories.
