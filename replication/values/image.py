@@ -184,14 +184,20 @@ class Image:
         return replace(self, broker_configs={**self.broker_configs, name: MappingProxyType(dict(config))})
 
     def with_group_config(self, group_id: str, config: Mapping[str, str]) -> Image:
-        """The image with other settings of a group; without entry if there are none."""
+        """The image with other settings of a group; without entry if there are none; this one if nothing changes."""
+        if config == self.group_configs.get(group_id, {}):
+            return self
         configs = {**self.group_configs, group_id: MappingProxyType(dict(config))}
         if not config:
             del configs[group_id]
         return replace(self, group_configs=configs)
 
     def with_client_metrics(self, name: str, config: Mapping[str, str]) -> Image:
-        """The image with another client-metrics subscription; without it if it has no settings."""
+        """The image with another client-metrics subscription; without it if it has no settings; this one if nothing
+        changes: settings are read once more at each notice of a change, by the broker that made it, too.
+        """
+        if config == self.client_metrics.get(name, {}):
+            return self
         subscriptions = {**self.client_metrics, name: MappingProxyType(dict(config))}
         if not config:
             del subscriptions[name]

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.clients.tools_cli.tools import JAVA_OPTIONS
+from compat_tests.clients.tools_cli.tools import JAVA_OPTIONS, Tools
 from compat_tests.harness.jars import classpath, compiled, java
 from compat_tests.harness.processes import Background
 
@@ -16,6 +16,13 @@ SOURCES = Path(__file__).parent / "src"
 READY_TIMEOUT_S = 90
 CLOSE_TIMEOUT_S = 60
 _RESTORED = re.compile(r"^RESTORED \S+ ([0-9]+)$")
+
+
+def written(tools: Tools, topic: str, count: int) -> list[str]:
+    """The first so many records that applications have committed, sorted. Uncommitted ones lie there, too: a task that
+    moves on while its first lines are counted aborts them, and they are counted again.
+    """
+    return sorted(tools.consume(topic, count, "--from-beginning", "--isolation-level", "read_committed"))
 
 
 class Application:

@@ -14,7 +14,7 @@ from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.clusters.nodes import Node
 from compat_tests.harness import dump_log
-from compat_tests.subjects.eos.applications import Application
+from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.conftest import SETTINGS
 from compat_tests.subjects.eos.readers import administrator
 from compat_tests.subjects.exchange import places
@@ -38,7 +38,7 @@ def counted(node: Node, warm_jvms: WarmJvms, state: Path, lines: list[str], coun
         for line in lines:
             producer.produce(LINES, line)
         assert producer.flush(30) == 0
-        assert sorted(tools.consume(COUNTS, len(counts), "--from-beginning")) == counts
+        assert written(tools, COUNTS, len(counts)) == counts
     finally:
         application.stop()
 

@@ -14,7 +14,7 @@ from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.checks import wait_until
 from compat_tests.harness.restartable import Restartable
-from compat_tests.subjects.eos.applications import Application
+from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.readers import administrator
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
@@ -56,12 +56,11 @@ def test_who_has_a_standby_goes_on(restartable: Restartable, warm_jvms: WarmJvms
         for application in applications:
             application.wait_until_ready()
         produced(bootstrap, "a b c d e f g h", "a b c d e f g h")
-        assert len(tools.consume(COUNTS, 16, "--from-beginning")) == 16
+        assert written(tools, COUNTS, 16) == ["1"] * 8 + ["2"] * 8
         wait_until(lambda: len(re.findall("[; ]STANDBY: 1:", members())) == 2, "both tasks with state have one", 60)
         applications[0].kill()
         produced(bootstrap, "a b c d e f g h")
-        counts = sorted(tools.consume(COUNTS, 24, "--from-beginning"))
-        assert counts == ["1"] * 8 + ["2"] * 8 + ["3"] * 8
+        assert written(tools, COUNTS, 24) == ["1"] * 8 + ["2"] * 8 + ["3"] * 8
         applications[1].stop()
     finally:
         for application in applications:

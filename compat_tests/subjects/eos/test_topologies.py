@@ -22,7 +22,7 @@ from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.checks import wait_until
 from compat_tests.harness.restartable import Restartable
-from compat_tests.subjects.eos.applications import Application
+from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.readers import administrator
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
@@ -79,7 +79,7 @@ def produced(bootstrap: str, *lines: str) -> None:
 
 def counts(tools: Tools, topic: str, expected: Sequence[str]) -> None:
     """All that an application has ever said."""
-    assert sorted(tools.consume(topic, len(expected), "--from-beginning")) == list(expected)
+    assert written(tools, topic, len(expected)) == list(expected)
 
 
 @case("a rolling restart with another topology is refused, who has the old one goes on")

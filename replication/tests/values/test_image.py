@@ -94,3 +94,16 @@ def test_broker_settings_and_the_controller() -> None:
         "<default>": {"b": "2"},
     }
     assert image.with_controller(2, 9).controller_epoch == 9
+
+
+def test_settings_that_are_read_again_change_nothing() -> None:
+    """By the broker that made a change: at once, and at its notice."""
+    image = Image().with_group_config("g", {"a": "1"}).with_client_metrics("s", {"b": "2"})
+    assert image.with_group_config("g", {"a": "1"}).with_client_metrics("s", {"b": "2"}) is image
+    assert image.with_group_config("h", {}).with_client_metrics("t", {}) is image
+    other = image.with_client_metrics("s", {"b": "3"})
+    assert (dict(other.client_metrics), other.group_configs) == ({"s": {"b": "3"}}, {"g": {"a": "1"}})
+    assert (image.with_group_config("g", {}).group_configs, image.with_client_metrics("s", {}).client_metrics) == (
+        {},
+        {},
+    )
