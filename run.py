@@ -95,6 +95,8 @@ def install(extras: str, group: str = "") -> None:
     )
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
+    # Python compiles what is imported, then; of a gigabyte that the tests' packages are it is little.
+    pip += ["--no-compile"] if group else []
     wanted = ["--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}{extras}", *(_group(group) if group else [])]
     subprocess.run([*pip, *wanted], check=True)
     _mark(extras + group).write_text(_wanted(extras + group))

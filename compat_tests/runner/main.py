@@ -14,9 +14,9 @@ from compat_tests.runner.plan import ENVIRONMENT, PURE, beginning, first_stage, 
 from compat_tests.runner.preflight import Tool, look, too_full
 from compat_tests.runner.report import Report
 
-MOST_LANES = 3
-"""A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: three steps keep two cores busy,
-two do not.
+MOST_LANES = 4
+"""A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: of two cores three steps leave a
+fifth idle.
 """
 ABOUT = {False: "18 minutes", True: "45 minutes"}
 
