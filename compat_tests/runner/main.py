@@ -18,7 +18,7 @@ MOST_LANES = 4
 """A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: of two cores three steps leave a
 fifth idle.
 """
-ABOUT = {False: "18 minutes", True: "45 minutes"}
+ABOUT = {False: "15 minutes", True: "45 minutes"}
 
 
 def run(root: Path, everything: bool, python: Path) -> int:

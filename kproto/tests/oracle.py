@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["RELEASES", "Definition", "OracleMissing", "Row", "definitions", "jars", "rows_of"]
+__all__ = ["NEWEST", "OLDER", "RELEASES", "Definition", "OracleMissing", "Row", "definitions", "jars", "rows_of"]
 
-RELEASES = ("3.9.1", "4.3.1")
+OLDER, NEWEST = RELEASES = ("3.9.1", "4.3.1")
 ARTIFACTS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
 # Share groups came with 4.0: what 3.9.1 has of their records is a draft.
 SHARE_ARTIFACT = "kafka-share-coordinator"

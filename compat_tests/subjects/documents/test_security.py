@@ -50,6 +50,7 @@ def begin(stranger: Stranger) -> None:
     stranger.types(check.splitlines()[0])
 
 
+@pytest.mark.campaign
 @pytest.mark.jvm
 def test_from_nothing(tmp_path: Path) -> None:
     stranger = Stranger(tmp_path, with_kafka=True)

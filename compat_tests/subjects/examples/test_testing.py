@@ -35,6 +35,7 @@ def test_an_example_of_tests(module: str, tmp_path: Path) -> None:
     assert _passed(tmp_path, module) == MODULES[module]
 
 
+@pytest.mark.campaign
 def test_they_run_side_by_side(tmp_path: Path) -> None:
     """With pytest-xdist each worker has a broker of its own."""
     modules = ["test_kafka_python.py", "test_aiokafka.py", "test_confluent_kafka.py"]
