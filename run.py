@@ -86,8 +86,10 @@ def install(extras: str, group: str = "") -> None:
         say(f"making a virtual environment in {VENV.name}")
         try:
             venv.create(VENV, with_pip=True, symlinks=True)
-        except (subprocess.CalledProcessError, OSError):
-            say("Python's venv module cannot make an environment here; on Debian or Ubuntu: apt install python3-venv")
+        except BaseException as error:
+            shutil.rmtree(VENV, ignore_errors=True)  # half of one would be taken for a whole one
+            if isinstance(error, (subprocess.CalledProcessError, OSError)):
+                say("Python's venv module makes no environment here; on Debian or Ubuntu: apt install python3-venv")
             raise
     say(
         f"installing barnabas{extras}{' and what the tests need' if group else ''}"

@@ -1,7 +1,8 @@
 """Runs the steps of a stage as processes, so many at a time, and tells a listener where they are.
 
-Each step's output goes to a file of its own; a pytest step says in another one what became of which test (`events`).
-Ctrl-C reaches the steps too, as they are of the terminal's group; they are waited for then.
+Each step's output goes to a file of its own; a pytest step says in another one what became of which test (`events`),
+another step begins lines that are meant for the person with `== `. Ctrl-C reaches the steps too, as they are of the
+terminal's group; whoever else ends this has them interrupted, so that they end what they have started.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -20,6 +23,9 @@ from typing import Any, Protocol, TextIO
 from compat_tests.runner.plan import Step
 
 POLL_S = 0.2
+ENDINGS: tuple[tuple[signal.Signals | None, float], ...] = ((None, 5), (signal.SIGINT, 20), (signal.SIGKILL, 5))
+"""How steps end that are not wanted any more: by themselves, interrupted, killed; and seconds for each."""
+SAYS = "== "
 
 
 @dataclass
@@ -50,6 +56,7 @@ class Running:
     status: int | None = None
     _read: TextIO | None = None
     _partial: str = ""
+    _heard: int = 0
 
     def count(self, outcome: str) -> int:
         """How many tests ended so."""
@@ -75,6 +82,19 @@ class Running:
             elif "collected" in said:
                 self.collected = said["collected"]
 
+    def said(self) -> Iterator[str]:
+        """What a step that is no test has told the person since."""
+        if self.step.cases is not None:
+            return
+        with self.log.open("rb") as log:
+            log.seek(self._heard)
+            for line in log:
+                if line.endswith(b"\n"):
+                    self._heard += len(line)
+                    text = line.decode(errors="replace").rstrip()
+                    if text.startswith(SAYS):
+                        yield text
+
     def close(self, now: float) -> None:
         """The process has ended: take in the rest."""
         self.status, self.seconds = self.process.returncode, now - self.started
@@ -89,21 +109,22 @@ class Listener(Protocol):
     def begun(self, one: Running) -> None: ...
     def ended(self, one: Running) -> None: ...
     def going_on(self, running: Sequence[Running]) -> None: ...
+    def say(self, text: str) -> None: ...
 
 
 class Lanes:
-    """Runs steps; `done` are all that have ended. *python* is theirs."""
+    """Runs steps with *python*; `done` are all that have ended."""
 
     def __init__(self, python: Path, root: Path, results: Path, width: int, listener: Listener) -> None:
         self.done: list[Running] = []
-        self.python = python
+        self._python = python
         self._root = root
         self._results = results
         self._width = width
         self._listener = listener
 
-    def run(self, steps: Sequence[Step]) -> None:
-        """Run these; returns when all have ended, well or not."""
+    def run(self, steps: Sequence[Step], then: Callable[[Running], Sequence[Step]] = lambda one: ()) -> None:
+        """Run these and what follows when one of them has ended; returns when all have ended, well or not."""
         waiting = list(steps)
         running: list[Running] = []
         try:
@@ -113,6 +134,8 @@ class Lanes:
                 time.sleep(POLL_S)
                 for one in list(running):
                     one.look()
+                    for text in one.said():
+                        self._listener.say(text)
                     cpu_s = children_cpu_s()
                     if one.process.poll() is not None:
                         one.cpu_s = children_cpu_s() - cpu_s
@@ -120,12 +143,11 @@ class Lanes:
                         running.remove(one)
                         self.done.append(one)
                         self._listener.ended(one)
+                        waiting += then(one)
                 self._listener.going_on(running)
         except BaseException:
+            end([one.process for one in running])
             for one in running:
-                one.process.terminate()
-            for one in running:
-                one.process.wait()
                 one.close(time.monotonic())
                 self.done.append(one)
             raise
@@ -137,7 +159,7 @@ class Lanes:
         given = ["--events", str(events)] if step.cases is not None else []
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [str(self.python), *step.arguments, *given],
+                [sys.executable if step.bare else str(self._python), *step.arguments, *given],
                 cwd=self._root,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **dict(step.environment)},
                 stdin=subprocess.DEVNULL,
@@ -147,6 +169,23 @@ class Lanes:
         one = Running(step, log, events, process, time.monotonic())
         self._listener.begun(one)
         return one
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Return when these have ended, whose terminal may have told them to; killed when we are interrupted once more."""
+    try:
+        for number, patience_s in ENDINGS:
+            left = [process for process in processes if process.poll() is None]
+            for process in left if number is not None else ():
+                process.send_signal(number)
+            deadline = time.monotonic() + patience_s
+            while any(process.poll() is None for process in left) and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        for process in processes:
+            process.kill()
+    for process in processes:
+        process.wait()
 
 
 def children_cpu_s() -> float:

@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compat_tests.harness.jars import empty_jvm_directory
-from compat_tests.runner.lanes import Lanes
-from compat_tests.runner.plan import ENVIRONMENT, PURE, beginning, first_stage, groups, plan
-from compat_tests.runner.preflight import Tool, look, too_full
+from compat_tests.harness.jars import cache_root, empty_jvm_directory
+from compat_tests.runner.lanes import Lanes, Running
+from compat_tests.runner.plan import COLLECTING, ENVIRONMENT, PURE, Step, beginning, groups, plan, with_environment
+from compat_tests.runner.preflight import NATIVE, Tool, look, too_full
 from compat_tests.runner.report import Report
 
 MOST_LANES = 4
-"""A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: of two cores three steps leave a
-fifth idle.
+"""A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: with three steps a fifth of two
+cores was idle.
 """
 ABOUT = {False: "15 minutes", True: "45 minutes"}
 
@@ -32,38 +32,44 @@ def run(root: Path, everything: bool, python: Path) -> int:
     tools = look()
     for tool in tools:
         report.say(f"     {tool.name}: {tool.found or f'LEFT OUT, {tool.missing}'}")
-    full = too_full([root, Path(os.environ.get("TMPDIR") or "/tmp")])
+    full = too_full([root, cache_root(), Path(os.environ.get("TMPDIR") or "/tmp")])
     if full:
         report.say(f"==== not begun: {full}")
         return 2
     if wanted(tools):
         report.say(f"==== not begun: with CI=true nothing is left out: {'; '.join(wanted(tools))}")
         return 2
-    if not python.exists():
-        report.say("     the environment is made now, which takes a minute or two and 1.1 GB")
     listing = results / "listing"
     listing.unlink(missing_ok=True)
-    lanes = Lanes(Path(sys.executable), root, results, MOST_LANES, report)
+    lanes = Lanes(python, root, results, MOST_LANES, report)
     # Whoever ends this (Ctrl-C, a machine that cancels a run) ends the steps, too, and hears what became of the others.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     troubles: list[str] = []
     left_out: dict[str, int] = {}
-    try:
-        lanes.run(beginning(tools))
-        lanes.python = python
-        made_it = any(one.step is ENVIRONMENT and one.well for one in lanes.done)
-        if made_it:
-            lanes.run(first_stage(listing, tools))
-        if listing.exists():
-            made = plan(groups(listing), tools, everything=everything, has_native=has_native(python))
-            left_out = dict(made.left_out)
-            report.total = len(lanes.done) + len(made.steps)
-            lanes.run(made.steps)
-        elif made_it:
-            troubles.append("no test was run: they could not be collected")
-        else:
+    begun: list[Step] = beginning(tools)
+
+    def then(one: Running) -> list[Step]:
+        following: list[Step] = []
+        if one.step is ENVIRONMENT and one.well:
+            following = with_environment(listing, tools)
+        elif one.step is ENVIRONMENT:
             troubles.append("no test was run: there is no environment")
+        elif one.step.title == COLLECTING and listing.exists():
+            native = has_native(python)
+            if not native and in_ci() and any(tool.name == NATIVE and tool.found for tool in tools):
+                troubles.append(f"{NATIVE} could not be built: {results / 'the-environment.log'}")
+            made = plan(groups(listing), tools, everything=everything, has_native=native)
+            left_out.update(made.left_out)
+            following = made.steps
+            report.total = len(begun) + len(following)
+        elif one.step.title == COLLECTING:
+            troubles.append("no test was run: they could not be collected")
+        begun.extend(following)
+        return following
+
+    try:
+        lanes.run(list(begun), then)
     except KeyboardInterrupt:
         troubles.append("interrupted")
     finally:
@@ -80,8 +86,13 @@ def has_native(python: Path) -> bool:
     return done.returncode == 0
 
 
+def in_ci() -> bool:
+    """Whether a machine, and no person, reads the summary."""
+    return os.environ.get("CI", "").lower() in ("true", "1")
+
+
 def wanted(tools: list[Tool]) -> list[str]:
-    """What must not be missing where a machine, and no person, reads the summary."""
-    if os.environ.get("CI", "").lower() not in ("true", "1"):
+    """What must not be missing there."""
+    if not in_ci():
         return []
     return [f"{tool.name}: {tool.missing}" for tool in tools if tool.missing and tool.marker == "jvm"]

@@ -1,11 +1,11 @@
 """Which steps a run has: from what pytest collected, what the tier wants and what the machine lacks.
 
 A step is a process of its own with a title, and the number of its tests if it is pytest. Some run side by side, in the
-order of the plan, stage by stage: while the environment is made, what needs none; what needs no test to be known; the
-tests. The fast tests are cut into parts that take about as long: workers of pytest-xdist would each collect all of
-them, and report every test. The tests that are not fast are one step for each folder: its session-wide brokers, JVMs
-and Spark are started once, and what fails is named by where it lies. The tests of a package share nothing: those of its
-campaign are another step. A file whose tests may take many minutes, as the marker `timeout` says, is a step of its own.
+order of the plan: what needs no environment while that is made, then what needs no test to be known, then the tests.
+The fast tests are cut into parts that take about as long: workers of pytest-xdist would each collect all of them, and
+report every test. The tests that are not fast are one step for each folder: its session-wide brokers, JVMs and Spark
+are started once, and what fails is named by where it lies. The tests of a package share nothing: those of its campaign
+are another step. A file whose tests may take many minutes, as the marker `timeout` says, is a step of its own.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ PARTS = 4
 @dataclass(frozen=True)
 class Step:
     """One process. *arguments* are Python's; *cases* is the number of tests, None if it is not pytest. *environment*
-    is put over ours.
+    is put over ours. *bare*: any Python does, so that it can run before there is an environment.
     """
 
     title: str
     arguments: tuple[str, ...]
     cases: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    bare: bool = False
 
 
 LONG_S = 2000
@@ -90,10 +91,11 @@ class Plan:
 
 
 TYPES = Step("types: mypy --strict", ("-m", "mypy"))
-ENVIRONMENT = Step("the environment", ("run.py", "install"))
-JARS = Step("fetching jars", ("-m", "compat_tests.runner.fetch"))
+ENVIRONMENT = Step("the environment", ("run.py", "install"), bare=True)
+COLLECTING = "collecting the tests"
+JARS = Step("fetching jars", ("-m", "compat_tests.runner.fetch"), bare=True)
 CONNECTOR = Step("fetching Spark's connector", ("-m", "compat_tests.runner.fetch", "--connector"))
-FRANZ = Step("building with franz-go", ("-m", "compat_tests.clients.franz.program"))
+FRANZ = Step("building with franz-go", ("-m", "compat_tests.clients.franz.program"), bare=True)
 
 
 def beginning(tools: Iterable[Tool]) -> list[Step]:
@@ -104,10 +106,10 @@ def beginning(tools: Iterable[Tool]) -> list[Step]:
     return [ENVIRONMENT, *([JARS] if "jvm" not in missing else []), *([FRANZ] if "go" not in missing else [])]
 
 
-def first_stage(listing: Path, tools: Iterable[Tool]) -> list[Step]:
+def with_environment(listing: Path, tools: Iterable[Tool]) -> list[Step]:
     """What needs no test to be known: collecting them, the types, lint, the jars that only the environment can name."""
     return [
-        Step("collecting the tests", _pytest("--collect-only", "-qq", "--listing", str(listing))),
+        Step(COLLECTING, _pytest("--collect-only", "-qq", "--listing", str(listing))),
         TYPES,
         *([CONNECTOR] if not any(tool.missing and tool.marker == "jvm" for tool in tools) else []),
         Step("lint: ruff check", ("-m", "ruff", "check", ".")),
@@ -116,8 +118,8 @@ def first_stage(listing: Path, tools: Iterable[Tool]) -> list[Step]:
 
 
 def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has_native: bool = False) -> Plan:
-    """What comes behind the first stage: the fast tests, with `has_native` some of them once more, without it; then the
-    folders of the others.
+    """What comes when the tests are known: the fast ones, with `has_native` some of them once more, without it; then
+    the folders of the others.
     """
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from compat_tests.harness.jars import NO_PERF_DATA
 
+NATIVE = "barnabas-native"
 JAVA_WANTED = 17
 GO_WANTED = (1, 26)
 """What franz-go asks for (`compat_tests/clients/franz/src/go.mod`)."""
@@ -114,14 +115,14 @@ def go(env: Mapping[str, str]) -> Tool:
 def rust(env: Mapping[str, str]) -> Tool:
     """cargo, which builds barnabas-native: then the tests run with it, and some of them without it, too."""
     if env.get("BARNABAS_PURE", "0") not in ("", "0"):
-        return Tool("barnabas-native", "", missing="BARNABAS_PURE is set")
+        return Tool(NATIVE, "", missing="BARNABAS_PURE is set")
     found = cargos(env)
     if any(is_working_cargo(each, env) for each in found):
-        return Tool("barnabas-native", "", found="cargo builds it")
+        return Tool(NATIVE, "", found="cargo builds it")
     if found:
         why = f"{found[0]} does not answer (rustup's has no toolchain until `rustup default stable` was typed)"
-        return Tool("barnabas-native", "", missing=why)
-    return Tool("barnabas-native", "", missing="no cargo: install Rust (Debian, Ubuntu: apt-get install cargo)")
+        return Tool(NATIVE, "", missing=why)
+    return Tool(NATIVE, "", missing="no cargo: install Rust (Debian, Ubuntu: apt-get install cargo)")
 
 
 def cargos(env: Mapping[str, str]) -> list[str]:

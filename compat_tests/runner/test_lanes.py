@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.runner.lanes import Lanes, Running
 from compat_tests.runner.main import run, wanted
-from compat_tests.runner.plan import ENVIRONMENT, PLUGIN, Step
+from compat_tests.runner.plan import COLLECTING, ENVIRONMENT, PLUGIN, Step
 from compat_tests.runner.preflight import Tool, too_full
 from compat_tests.runner.report import Report, outcome
 
@@ -28,6 +30,17 @@ def broken():
     yield
     raise OSError("at the end")
 def test_torn_down(broken): pass
+"""
+ENDLESS = """
+import os, subprocess, sys
+with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as started:
+    with open({pid!r} + "~", "w") as file:
+        file.write(str(started.pid))
+    os.rename({pid!r} + "~", {pid!r})
+    try:
+        started.wait()
+    finally:
+        started.kill()
 """
 WHICH = "import sys; print(sys.executable)"
 
@@ -105,17 +118,40 @@ def test_a_step_that_is_no_test_fails_by_its_status(tmp_path: Path) -> None:
     assert "line too long" in said
 
 
-def test_an_interruption_ends_the_steps(tmp_path: Path) -> None:
+def test_an_interruption_ends_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Impatient(Report):
         def going_on(self, running: Sequence[Running]) -> None:
-            raise KeyboardInterrupt
+            if (tmp_path / "pid").exists():
+                raise KeyboardInterrupt
 
+    monkeypatch.setattr("compat_tests.runner.lanes.ENDINGS", ((None, 0), (signal.SIGINT, 60), (signal.SIGKILL, 60)))
     lanes = Lanes(Path(sys.executable), PROJECT_ROOT, tmp_path, 2, Impatient(io.StringIO()))
     with pytest.raises(KeyboardInterrupt):
-        lanes.run([Step("endless", ("-c", "import time; time.sleep(600)"))])
+        lanes.run([Step("endless", ("-c", ENDLESS.format(pid=str(tmp_path / "pid"))))])
     [one] = lanes.done
     assert one.process.poll() is not None
     assert not one.well
+    with pytest.raises(ProcessLookupError):  # it has ended what it had started
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_what_follows_begins_when_its_step_has_ended(tmp_path: Path) -> None:
+    steps = {name: Step(name, ("-c", f"print('== {name} speaks'); print('so it does')")) for name in ("a", "b", "c")}
+    order = {"a": ["b"], "b": ["c"]}
+    out = io.StringIO()
+    lanes = Lanes(Path(sys.executable), PROJECT_ROOT, tmp_path, 2, Report(out))
+    lanes.run([steps["a"]], lambda one: [steps[name] for name in order.get(one.step.title, [])])
+    assert [one.step.title for one in lanes.done] == ["a", "b", "c"]
+    assert [line for line in out.getvalue().splitlines() if "speaks" in line] == [f"== {name} speaks" for name in "abc"]
+    assert "so it does" not in out.getvalue()
+
+
+def test_a_step_that_is_bare_does_without_the_environment(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    lanes = Lanes(python, PROJECT_ROOT, tmp_path, 1, Report(io.StringIO()))
+    lanes.run([Step("bare", ("-c", WHICH), bare=True), Step("dressed", ("-c", WHICH))])
+    assert [one.log.read_text() for one in lanes.done] == [f"{sys.executable}\n", f"{python}\n"]
 
 
 def test_nothing_is_left_out_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,24 +180,28 @@ def test_without_an_environment_nothing_is_tested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], well: bool
 ) -> None:
     """It is made by whatever Python there is; what comes then is run by its own."""
-    (tmp_path / "run.py").write_text(f"import sys\nprint('no network')\nsys.exit({0 if well else 1})")
+    (tmp_path / "run.py").write_text(
+        f"import sys\nprint('== it is made')\nprint('no network')\nsys.exit({0 if well else 1})"
+    )
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
     monkeypatch.setattr("compat_tests.runner.main.look", list)
+    monkeypatch.setattr("compat_tests.runner.main.too_full", lambda directories: "")
     monkeypatch.setattr("compat_tests.runner.main.beginning", lambda tools: [ENVIRONMENT])
     monkeypatch.setattr(
-        "compat_tests.runner.main.first_stage", lambda listing, tools: [Step("the first", ("-c", WHICH))]
+        "compat_tests.runner.main.with_environment", lambda listing, tools: [Step(COLLECTING, ("-c", WHICH))]
     )
     monkeypatch.setattr("signal.signal", lambda *_: None)
     assert run(tmp_path, everything=False, python=python) == 1
     said = capsys.readouterr().err
     if well:
         assert "could not be collected" in said
-        assert (tmp_path / ".cache" / "test-results" / "the-first.log").read_text() == f"{python}\n"
+        assert (tmp_path / ".cache" / "test-results" / "collecting-the-tests.log").read_text() == f"{python}\n"
     else:
         assert "there is no environment" in said
         assert "no network" in said
-        assert "the first" not in said
+        assert COLLECTING not in said
+    assert "== it is made" in said
 
 
 def test_what_jvms_have_left_behind_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +209,7 @@ def test_what_jvms_have_left_behind_is_deleted(tmp_path: Path, monkeypatch: pyte
     directory = tmp_path / "cache" / "jvm"
     monkeypatch.setenv("BARNABAS_CACHE", str(directory.parent))
     monkeypatch.setattr("compat_tests.runner.main.too_full", lambda directories: "")
+    monkeypatch.setattr("compat_tests.runner.main.look", list)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     directory.mkdir(parents=True)
     (directory / "librocksdbjni1.so").touch()

@@ -19,9 +19,9 @@ from compat_tests.runner.plan import (
     Group,
     Plan,
     beginning,
-    first_stage,
     groups,
     plan,
+    with_environment,
 )
 from compat_tests.runner.preflight import Tool, go, jdk, kcat, rust
 
@@ -60,8 +60,8 @@ def test_what_needs_no_environment_goes_on_while_it_is_made() -> None:
     assert beginning(HERE) == [ENVIRONMENT, JARS, FRANZ]
     assert beginning([*HERE, no_go]) == [ENVIRONMENT, JARS]
     assert beginning(NO_JDK) == [ENVIRONMENT, FRANZ]
-    assert CONNECTOR in first_stage(Path("listing"), HERE)
-    assert CONNECTOR not in first_stage(Path("listing"), NO_JDK)
+    assert CONNECTOR in with_environment(Path("listing"), HERE)
+    assert CONNECTOR not in with_environment(Path("listing"), NO_JDK)
     for step in (JARS, FRANZ):
         module = step.arguments[1]
         # No site-packages: what is imported must do without.

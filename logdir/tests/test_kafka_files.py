@@ -38,7 +38,7 @@ COMPLAINTS = re.compile(r"Exception|ERROR|WARN|[Mm]ismatch|corrupt|not found|is 
 def dump(files: list[Path], *options: str) -> str:
     """Run DumpLogSegments; its complaints fail the test."""
     jars = os.environ.get("BARNABAS_KAFKA_CLASSPATH") or classpath(KAFKA_JARS)
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "org.apache.kafka.tools.DumpLogSegments", *options]
+    command = [*java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "org.apache.kafka.tools.DumpLogSegments", *options]
     done = subprocess.run(
         [*command, "--files", ",".join(map(str, files))], capture_output=True, text=True, timeout=120, check=False
     )

@@ -9,8 +9,8 @@ Not obvious:
 - No local class and no function that refers to itself in a handler (server/tests/apis/test_no_cycles.py): both are
   cycles, and with them stays what the request was about.
 - What most clients never ask (`admin_apis`, `security_apis`, `between_brokers_apis`, `share_apis`, `streams_apis`) is
-  imported for the first request: with what it needs it would be a tenth of the time to start. What producers, consumers
-  and groups ask is there before.
+  imported for the first request, or soon after the start (`load_rest`): with what it needs it would be a tenth of the
+  time to start. What producers, consumers and groups ask is there before.
 """
 
 from barnabas.kproto import ApiKey
@@ -157,3 +157,10 @@ APIS: tuple[AnyApi, ...] = (
     LateApi(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), _streams_api),
     LateApi(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), _streams_api),
 )
+
+
+def load_rest() -> None:
+    """Import what any broker may be asked: a broker that runs for long must not depend on files that somebody replaces,
+    nor let its first administrator wait. Not the groups that few clusters have.
+    """
+    from barnabas.server.apis import admin_apis, between_brokers_apis, security_apis  # noqa: F401

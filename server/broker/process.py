@@ -15,6 +15,7 @@ import trio
 
 from barnabas.logdir import LogDirError, StorageError
 from barnabas.replication import BrokerIdTaken, StoreError, TopicRequest, WrongCluster
+from barnabas.server.apis import load_rest
 from barnabas.server.broker.broker import Broker, BrokerFailed
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.network.listeners import CannotListen
@@ -40,6 +41,10 @@ SWITCH_S = 0.0001
 after each system call. The default, 5 ms, would be a second for a round of 64 clients; with 0.5 ms a thousand requests
 a second were more than the loop could take while a thread encoded the metadata of 10,000 topics.
 """
+
+
+LOAD_REST_S = 1.0
+"""After the start."""
 
 
 class Addresses(NamedTuple):
@@ -101,6 +106,12 @@ def _virtual_clock(ahead_s: float) -> VirtualClock:
     clock = VirtualClock()
     clock.ahead_of_wall_s = ahead_s
     return clock
+
+
+async def _load_rest() -> None:
+    """In a thread, when the first clients have been answered."""
+    await trio.sleep(LOAD_REST_S)
+    await trio.to_thread.run_sync(load_rest, abandon_on_cancel=True)
 
 
 async def _give_back(clock: VirtualClock | None) -> None:
@@ -193,6 +204,8 @@ async def _run_until_signal(
 
                 beside = partial(run_beside, config, broker.endpoints, console_ready)
                 nursery.start_soon(attempt, log, "running the console", beside)
+            if clock is None:
+                nursery.start_soon(attempt, log, "loading what administrators ask", _load_rest)
             await broker.stopped()
             nursery.cancel_scope.cancel()
     if failure is not None:

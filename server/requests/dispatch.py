@@ -137,7 +137,11 @@ class Dispatcher:
             if api.key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolViolation(f"{api.key.name} v{version} is not served")
-        route = Route(api, version, self._services.authorizer)
+        try:
+            route = Route(api, version, self._services.authorizer)
+        except (ImportError, OSError) as error:  # of a `LateApi`
+            why = f"{api.key.name} cannot be loaded ({error}); restart the broker if its files were replaced"
+            raise ProtocolViolation(why) from error
         if self._made is not None:
             self._made(route)
         self._routes[api_key << 16 | version] = route

@@ -27,7 +27,7 @@ def ask(questions: Iterable[dict[str, Any]]) -> list[Any]:
     # A small heap and the serial collector keep the JVM out of the way of other tests.
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     lines = "\n".join(map(json.dumps, questions))
-    command = [java(), *options, "-cp", jars, str(PROGRAM)]
+    command = [*java(), *options, "-cp", jars, str(PROGRAM)]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

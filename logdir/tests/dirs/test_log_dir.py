@@ -50,6 +50,16 @@ def test_a_new_directory_becomes_ours() -> None:
     other.unlock()
 
 
+def test_a_directory_of_a_partition_is_seen_before_it_is_opened() -> None:
+    disk = MemoryDisk()
+    log_dir = open_dir(disk)
+    assert not log_dir.holds_partitions()
+    log_dir.open_or_create("a.topic", 3, TOPIC_ID, LogConfig())
+    log_dir.close()
+    disk.make_dir(f"{PATH}/lost+found")
+    assert open_dir(disk).holds_partitions()
+
+
 def test_an_unreadable_meta_does_not_keep_the_lock() -> None:
     disk = MemoryDisk()
     open_dir(disk).close()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from barnabas.kproto import ApiKey
 from barnabas.server.apis import APIS, admin_apis, between_brokers_apis, security_apis, share_apis, streams_apis
-from barnabas.server.requests.api import LateApi
+from barnabas.server.network.connection import ProtocolViolation
+from barnabas.server.requests.api import Api, LateApi
+from barnabas.server.requests.dispatch import Dispatcher
 
+ROOT = Path(__file__).resolve().parents[3]
 LATE = [api for api in APIS if isinstance(api, LateApi)]
 FILES = (admin_apis, between_brokers_apis, security_apis, share_apis, streams_apis)
 
@@ -24,3 +33,35 @@ def test_what_is_listed_is_what_is_imported(api: LateApi) -> None:
 
 def test_each_of_the_files_is_listed() -> None:
     assert sorted(api.key for api in LATE) == sorted(key for file in FILES for key in file.APIS)
+
+
+def test_files_may_be_replaced_under_a_broker_that_has_loaded_the_rest() -> None:
+    """Of all but the groups that few have; for these a client is told nothing wrong, and the log what to do."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from barnabas.server.apis import APIS, load_rest\n"
+        "load_rest()\n"
+        "import barnabas; barnabas.__path__ = sys.path = []\n"  # as pip does before it writes the new ones
+        "for name in [name for name in sys.modules if name.startswith('barnabas.')]:\n"
+        "    vars(sys.modules[name]).pop('__path__', None)\n"
+        "for api in APIS:\n"
+        "    try:\n"
+        "        api.load()\n"
+        "    except ImportError:\n"
+        "        print(int(api.key))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert {int(line) for line in done.stdout.split()} == {*share_apis.APIS, *streams_apis.APIS}
+
+
+def test_one_that_cannot_be_loaded_closes_the_connection_that_asks() -> None:
+    def gone(key: ApiKey) -> Api:
+        raise ImportError("no module named 'share_apis'")
+
+    late = LateApi(ApiKey.SHARE_FETCH, (1, 2), gone)
+    services: Any = SimpleNamespace(authorizer=None)
+    nursery: Any = None
+    dispatch = Dispatcher([late], services, nursery)
+    with pytest.raises(ProtocolViolation, match=r"^SHARE_FETCH cannot be loaded .*restart the broker"):
+        dispatch.route(ApiKey.SHARE_FETCH, 1)
