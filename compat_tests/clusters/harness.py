@@ -231,6 +231,8 @@ class Cluster:
         """Create a topic (dots in config names as underscores) and wait until its leaders are known."""
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         if isinstance(replicas, int):
+            # The controller hears of brokers that have registered a moment later.
+            self.wait(lambda: self.known() >= replicas, f"{replicas} brokers are known", 40)
             topic = NewTopic(name, partitions, replicas, config=settings)
         else:
             topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
@@ -260,6 +262,10 @@ class Cluster:
                     raise
                 again = True
                 time.sleep(0.2)
+
+    def known(self) -> int:
+        """Return how many brokers the controller has told of."""
+        return len(self.admin.list_topics(timeout=20).brokers)
 
     def is_served(self, name: str, count: int) -> bool:
         """Return whether all brokers that run know a topic with so many partitions, each with a leader."""
