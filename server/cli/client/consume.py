@@ -18,7 +18,7 @@ from barnabas.server.client.reader import SEARCH_BYTES_MAX, Reader, newest
 from barnabas.server.client.reading import Read, in_time
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.record_json import json_format
-from barnabas.server.client.texts.when import EARLIEST, LATEST, Place, parse_place
+from barnabas.server.client.texts.when import EARLIEST, LATEST, NAMED_MAX, Log, Place, outside, parse_place
 from barnabas.server.client.topics import describe_topics
 
 NEWEST: Final = 10
@@ -44,7 +44,7 @@ async def consume(chosen: argparse.Namespace, client: Client) -> int:
         start = {each: span.end for each, span in there.items()}
         left = None
     else:
-        start = await _start(client, place, there)
+        start = await _start(client, place, there, follow=chosen.follow)
         left = chosen.count
     if not chosen.follow:
         if place is not None:
@@ -121,12 +121,14 @@ async def _read(
     return code
 
 
-async def _start(client: Client, place: Place, there: Mapping[TopicPartition, Span]) -> dict[TopicPartition, int]:
-    """The offset in each partition, moved into the log."""
+async def _start(
+    client: Client, place: Place, there: Mapping[TopicPartition, Span], *, follow: bool
+) -> dict[TopicPartition, int]:
+    """The offset in each partition, moved into the log. Raises Unclear for one that no log has reached."""
     if place.end is not None:
         return {each: span.start if place.end == EARLIEST else span.end for each, span in there.items()}
     if place.offset is not None:
-        return {each: min(max(place.offset, span.start), span.end) for each, span in there.items()}
+        return _from_offset(place.offset, there, follow=follow)
     assert place.time_ms is not None
     found = await list_offsets(client, dict.fromkeys(there, place.time_ms))
     start = {}
@@ -134,6 +136,21 @@ async def _start(client: Client, place: Place, there: Mapping[TopicPartition, Sp
         offset = raise_failed(_name(each), found[each]).offset
         start[each] = span.end if offset < 0 else max(offset, span.start)
     return start
+
+
+def _from_offset(offset: int, there: Mapping[TopicPartition, Span], *, follow: bool) -> dict[TopicPartition, int]:
+    """Raises Unclear. Partitions are of different length, so that some may end before it."""
+    short = [Log(_name(each), *span) for each, span in there.items() if offset > span.end]
+    if short and len(short) == len(there):
+        raise Unclear(f"--from: {outside(offset, short)}")
+    for each, span in there.items():
+        if offset < span.start:
+            note(f"{_name(each)}: offsets {offset:,} to {span.start - 1:,} are no longer in the log")
+    if short and follow:
+        names = ", ".join(f"{each.name} ends at {each.end:,}" for each in short[:NAMED_MAX])
+        more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
+        note(f"before offset {offset:,} {names}{more}: what comes there is printed from now on")
+    return {each: min(max(offset, span.start), span.end) for each, span in there.items()}
 
 
 def _place(chosen: argparse.Namespace) -> Place | None:

@@ -30,7 +30,7 @@ from barnabas.server.client.groups.values import CONSUMER, Committed, Group, Lis
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.when import LATEST as LATEST_WORD
-from barnabas.server.client.texts.when import duration, parse_place, time_utc
+from barnabas.server.client.texts.when import Log, duration, outside, parse_place, time_utc
 from barnabas.server.client.topics import describe_topics
 
 
@@ -204,6 +204,7 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
     if not plan:
         complain(f"group {chosen.name} has read nothing yet; name what it shall read with --topic")
         return FAILED
+    _within_the_logs(to, plan)
     if chosen.json:
         print_json([_planned(place, each) for place, each in plan.items()])
     else:
@@ -226,6 +227,17 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
     if not chosen.json:
         print(f"\n{counted(changed, 'partition')} of group {printable(chosen.name)} changed.")
     return code
+
+
+def _within_the_logs(to: To, plan: Mapping[TopicPartition, Reset]) -> None:
+    """An offset that no log has is rather a mistake than a wish to skip all: raises Unclear. A shift ends at the log's
+    end, and it is said.
+    """
+    beyond = [(f"{topic}-{index}", each.log) for (topic, index), each in plan.items() if each.log is not None]
+    if to.offset is not None and beyond:
+        raise Unclear(f"--to: {outside(to.offset, [Log(name, *log) for name, log in beyond])}")
+    for name, log in beyond:
+        note(f"{name}: {to.shift:+,} would leave the log, which begins at {log.start:,} and ends at {log.end:,}")
 
 
 async def _without_members(name: str, client: Client) -> None:

@@ -1,7 +1,7 @@
 """A group's offsets set anew: first a plan, which can be shown, then the commit.
 
-As with `kafka-consumer-groups --reset-offsets`: offsets out of the log are moved to its nearer end, and a time that no
-record has reached means the end. The group must have no members; those would commit their own offsets over it.
+As with `kafka-consumer-groups --reset-offsets`: offsets out of the log are moved to its nearer end, which the plan
+says, and a time that no record has reached means the end. The group must have no members; those would commit their own offsets over it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ class To:
 
 
 class Reset(NamedTuple):
-    """`before` None: nothing was committed. `after` Failed: it cannot be found out."""
+    """`before` None: nothing was committed. `after` Failed: it cannot be found out. `log`: the whole of it, if the offset
+    that was asked for is not in it, and `after` its nearer end.
+    """
 
     before: int | None
     after: int | Failed
+    log: Span | None = None
 
 
 async def plan_reset(
@@ -63,22 +66,22 @@ async def plan_reset(
         elif isinstance(found, Failed):
             plan[partition] = Reset(before, found)
         else:
-            plan[partition] = Reset(before, _after(to, before, span, getattr(found, "offset", -1)))
+            asked = _asked(to, before, span, getattr(found, "offset", -1))
+            after = min(max(asked, span.start), span.end)
+            plan[partition] = Reset(before, after, None if after == asked else span)
     return plan
 
 
-def _after(to: To, before: int | None, span: Span, found: int) -> int:
+def _asked(to: To, before: int | None, span: Span, found: int) -> int:
     if to.offset is not None:
-        after = to.offset
-    elif to.shift is not None:
-        after = (span.start if before is None else before) + to.shift
-    elif to.time_ms == EARLIEST:
-        after = span.start
-    elif to.time_ms == LATEST or found < 0:
-        after = span.end
-    else:
-        after = found
-    return min(max(after, span.start), span.end)
+        return to.offset
+    if to.shift is not None:
+        return (span.start if before is None else before) + to.shift
+    if to.time_ms == EARLIEST:
+        return span.start
+    if to.time_ms == LATEST or found < 0:
+        return span.end
+    return min(max(found, span.start), span.end)  # the log may have lost it meanwhile
 
 
 async def reset(

@@ -9,12 +9,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 EXPECTED: Final = "earliest, latest, an offset (17), a time (2026-11-25T10:00) or how long ago (90s, 15m, 2h, 7d)"
+_MS_SINCE_1970: Final = range(10**12, 10**13)
+"""2001 to 2286: numbers that are rather a time than an offset, when there is no such offset."""
+NAMED_MAX: Final = 3
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -40,6 +44,25 @@ def parse_place(text: str, now_ms: int) -> Place:
         return Place(time_ms=max(0, int(moment.timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text[:60]!r} is no place in a topic; expected is {EXPECTED}") from None
+
+
+class Log(NamedTuple):
+    """A partition's name, and its log's first offset and the one after its last."""
+
+    name: str
+    start: int
+    end: int
+
+
+def outside(offset: int, logs: Sequence[Log]) -> str:
+    """What is wrong with an offset that is in none of these, at least one: where they begin and end; and how it is
+    written if it is rather a time.
+    """
+    shown = [f"{each.name} begins at {each.start} and ends at {each.end}" for each in logs[:NAMED_MAX]]
+    more = f", and {len(logs) - NAMED_MAX} more" if len(logs) > NAMED_MAX else ""
+    said = f"offset {offset} is not in the log: {', '.join(shown)}{more}"
+    time = time_utc(offset) if offset in _MS_SINCE_1970 else None
+    return said if time is None else f"{said}; if these are milliseconds since 1970, write {time}"
 
 
 def time_here(ms: int) -> str:

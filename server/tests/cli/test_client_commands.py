@@ -21,7 +21,7 @@ from barnabas.server.client.batching import ToSend
 from barnabas.server.client.reading import BatchFacts, Read
 from barnabas.server.client.texts.amounts import counted, size
 from barnabas.server.client.texts.record_json import from_json, json_format
-from barnabas.server.client.texts.when import Place, duration, parse_place, time_here, time_utc
+from barnabas.server.client.texts.when import Log, Place, duration, outside, parse_place, time_here, time_utc
 from barnabas.server.testing import broker_thread
 from barnabas.server.tests.test_layers import ROOT
 
@@ -275,6 +275,40 @@ def test_groups(call: Calls, topic: str) -> None:
     assert call(f"group delete {group}", code=1)[1].startswith(f"barnabas: group {group} was not deleted: ")
 
 
+def test_an_offset_that_is_not_in_the_log_skips_nothing(call: Calls, topic: str) -> None:
+    group, stamp = f"g-{topic}", "1795712769142"
+    call(f"produce {topic} -p 0", b"a\nb\nc\n")
+    time = "; if these are milliseconds since 1970, write 2026-11-26T17:06:09.142Z"
+    for more in ("", " --yes", " --json", " --json --yes"):
+        assert call(f"group reset {group} --topic {topic}:0 --to {stamp}{more}", code=2) == (
+            "",
+            f"barnabas: --to: offset {stamp} is not in the log: {topic}-0 begins at 0 and ends at 3{time}\n",
+        )
+    _, err = call(f"group reset {group} --topic {topic} --to 3 --yes", code=2)
+    assert err == f"barnabas: --to: offset 3 is not in the log: {topic}-1 begins at 0 and ends at 0\n"
+    assert call(f"group describe {group}", code=1)[1].endswith("there is no such group (GROUP_ID_NOT_FOUND)\n")
+    call(f"group reset {group} --topic {topic}:0 --to 3 --yes")
+    out, err = call(f"group reset {group} --shift -5")
+    assert out.splitlines()[1].split() == [topic, "0", "3", "0", "-3"]
+    assert err == f"{topic}-0: -5 would leave the log, which begins at 0 and ends at 3\n"
+
+
+def test_consume_from_an_offset_that_is_not_in_the_log(call: Calls, topic: str) -> None:
+    call(f"produce {topic} -p 0", b"a\nb\nc\n")
+    for more in ("", " -f"):
+        _, err = call(f"consume {topic} --from 1795712769142{more}", code=2)
+        assert err == (
+            f"barnabas: --from: offset 1795712769142 is not in the log: {topic}-0 begins at 0 and ends at 3, "
+            f"{topic}-1 begins at 0 and ends at 0; if these are milliseconds since 1970, "
+            "write 2026-11-26T17:06:09.142Z\n"
+        )
+    assert call(f"consume {topic} --from 2") == ("c\n", "")
+    assert call(f"consume {topic} --from 2 -f -n 1") == (
+        "c\n",
+        f"before offset 2 {topic}-1 ends at 0: what comes there is printed from now on\n",
+    )
+
+
 # -- words -------------------------------------------------------------------------------------------------------------
 
 NOW_MS = 1_750_000_000_000
@@ -293,6 +327,7 @@ NOW_MS = 1_750_000_000_000
         ("999999999d", Place(time_ms=0)),
         ("1970-01-01T00:00:01Z", Place(time_ms=1000)),
         ("1970-01-01T02:00:01.5+02:00", Place(time_ms=1500)),
+        ("2026-11-26T17:06:09.142Z", Place(time_ms=1795712769142)),
     ],
 )
 def test_places(text: str, place: Place) -> None:
@@ -303,6 +338,14 @@ def test_places(text: str, place: Place) -> None:
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="is no place in a topic"):
         parse_place(text, NOW_MS)
+
+
+def test_an_offset_outside_of_many_logs() -> None:
+    logs = [Log(f"t-{index}", index, 9) for index in range(5)]
+    assert outside(12, logs) == (
+        "offset 12 is not in the log: t-0 begins at 0 and ends at 9, t-1 begins at 1 and ends at 9, "
+        "t-2 begins at 2 and ends at 9, and 2 more"
+    )
 
 
 def test_times_and_durations() -> None:

@@ -359,16 +359,17 @@ async def test_offsets_are_planned_and_set(autojump_clock: MockClock) -> None:
         await commit_offsets(client, "g", {("t", 0): 3})
         a = ("t", 0)
         for to, after in (
-            (To(time_ms=EARLIEST), 0),
-            (To(time_ms=LATEST), 6),
-            (To(time_ms=middle_ms), 4),
-            (To(time_ms=middle_ms + 99_000), 6),
-            (To(offset=2), 2),
-            (To(offset=99), 6),
-            (To(shift=-2), 1),
-            (To(shift=-9), 0),
+            (To(time_ms=EARLIEST), Reset(3, 0)),
+            (To(time_ms=LATEST), Reset(3, 6)),
+            (To(time_ms=middle_ms), Reset(3, 4)),
+            (To(time_ms=middle_ms + 99_000), Reset(3, 6)),
+            (To(offset=2), Reset(3, 2)),
+            (To(offset=6), Reset(3, 6)),
+            (To(offset=99), Reset(3, 6, Span(0, 6))),
+            (To(shift=-2), Reset(3, 1)),
+            (To(shift=-9), Reset(3, 0, Span(0, 6))),
         ):
-            assert await plan_reset(client, "g", None, to) == {a: Reset(3, after)}, to
+            assert await plan_reset(client, "g", None, to) == {a: after}, to
         plan = await plan_reset(client, "g", [a, ("t", 1), ("t", 5)], To(time_ms=EARLIEST))
         assert not isinstance(plan, Failed)
         assert (plan[a], plan["t", 1]) == (Reset(3, 0), Reset(None, 0))
