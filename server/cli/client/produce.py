@@ -116,7 +116,7 @@ class _Maker:
             try:
                 record = from_json(line, self._topic)
             except ValueError as error:
-                raise Unclear(f"line {self._lines} is no record in JSON: {error}") from None
+                raise Unclear(f"line {self._lines}: {error}") from None
             headers = (*record.headers, *self._headers)
             key = self._key if record.key is None else record.key
             return record._replace(headers=headers, partition=self._partition, key=key)

@@ -1,7 +1,8 @@
 """A group's offsets set anew: first a plan, which can be shown, then the commit.
 
 As with `kafka-consumer-groups --reset-offsets`: offsets out of the log are moved to its nearer end, which the plan
-says, and a time that no record has reached means the end. The group must have no members; those would commit their own offsets over it.
+says, and a time that no record has reached means the end. The group must have no members; those would commit their own
+offsets over it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class To:
 
 
 class Reset(NamedTuple):
-    """`before` None: nothing was committed. `after` Failed: it cannot be found out. `log`: the whole of it, if the offset
-    that was asked for is not in it, and `after` its nearer end.
+    """`before` None: nothing was committed. `after` Failed: it cannot be found out. `log`: the whole of it, if the
+    offset that was asked for is not in it, and `after` its nearer end.
     """
 
     before: int | None

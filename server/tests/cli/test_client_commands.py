@@ -66,6 +66,12 @@ def topic(call: Calls, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(scope="module")
+def json_topic(bootstrap: str) -> str:
+    assert cli.main(["topic", "create", "json-lines"], {"BARNABAS_BOOTSTRAP": bootstrap}) == 0
+    return "json-lines"
+
+
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
@@ -187,9 +193,67 @@ def test_json_in_and_out(call: Calls, topic: str) -> None:
     assert {name: first[name] for name in ("key", "value", "headers", "timestamp")} == {
         name: second[name] for name in ("key", "value", "headers", "timestamp")
     }
-    for bad in (b"[]", b"{", b'{"value_base64": "*"}', b'{"headers": [1]}', b'{"timestamp": -1}', b'{"key_base64": 1}'):
-        _, err = call(f"produce {topic} --json", b'{"value": "x"}\n' + bad, code=2)
-        assert err.startswith("barnabas: line 2 is no record in JSON: ") or "before that 1 record" in err
+    call(f"produce {topic} --json", b'{"value": null, "key": null}\n')
+    assert json.loads(call.out(f"consume {topic} --json -n 1"))["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"total": 7}',
+            "no field value or value_base64 (have: total); to send JSON as the value leave --json out",
+        ),
+        ("{}", "no field value or value_base64 (have: none); to send JSON as the value leave --json out"),
+        ('{"key": "k"}', "no field value or value_base64 (have: key); to send JSON as the value leave --json out"),
+        (
+            '{"value": 1, "heders": [], "x": 1}',
+            "unknown field heders, x; known are topic, partition, offset, timestamp, time, key, key_base64, value, "
+            "value_base64, headers",
+        ),
+        ('{"value": "a", "value_base64": "YQ=="}', "value and value_base64 both; which is meant?"),
+        ('{"value": null, "value_base64": "YQ=="}', "value and value_base64 both; which is meant?"),
+        ('{"value": "a", "key": "a", "key_base64": "YQ=="}', "key and key_base64 both; which is meant?"),
+        ('{"value_base64": "*"}', "value_base64 is no base64"),
+        ('{"value_base64": null}', "value_base64 must be text"),
+        ('{"value": 1, "key_base64": 1}', "key_base64 must be text"),
+        ('{"value": 1, "headers": [1]}', "headers must have names"),
+        ('{"value": 1, "headers": 1}', "headers must be a list, or an object"),
+        ('{"value": 1, "headers": [{"name": "h"}]}', "no field value or value_base64 in header h"),
+        (
+            '{"value": 1, "headers": [{"name": "h", "value": 1, "v": 1}]}',
+            "unknown field v in header h; known are name, value, value_base64",
+        ),
+        ('{"value": 1, "timestamp": -1}', "timestamp must be milliseconds"),
+        ('{"value": 1, "timestamp": true}', "timestamp must be milliseconds"),
+        ("[]", "an object is expected, not a list; to send JSON as the value leave --json out"),
+        ("7", "an object is expected, not a number; to send JSON as the value leave --json out"),
+        ("null", "an object is expected, not null; to send JSON as the value leave --json out"),
+        (
+            '{"value": }',
+            "no JSON from character 11 on: a value is expected there; to send JSON as the value leave --json out",
+        ),
+        (
+            "hello",
+            "no JSON from character 1 on: a value is expected there; to send JSON as the value leave --json out",
+        ),
+        (
+            '{"value": 1} {}',
+            "no JSON from character 14 on: the record ends before that, and a line is one record; "
+            "to send JSON as the value leave --json out",
+        ),
+        (" ", "a record is expected, and the line is empty"),
+        ("[" * 100_000, "lists and objects are nested too deeply"),
+    ],
+)
+def test_what_is_no_record_in_json(call: Calls, json_topic: str, line: str, said: str) -> None:
+    _, err = call(f"produce {json_topic} --json", b'{"value": "x"}\n' + line.encode() + b"\n", code=2)
+    assert err == f"barnabas: line 2: {said}\n"
+
+
+def test_what_is_no_text_in_json(call: Calls, json_topic: str) -> None:
+    _, err = call(f"produce {json_topic} --json", b'{"value": "\xff"}\n', code=2)
+    assert err == "barnabas: line 1: byte 12 is no UTF-8\n"
 
 
 def test_a_record_that_is_refused_ends_it(call: Calls, topic: str) -> None:
