@@ -53,9 +53,10 @@ def placed(
     partitions: Mapping[str, Sequence[int]],
     rng: Random,
     led: Mapping[str, Sequence[int]] | None = None,
+    bytes_max: int = BATCH_BYTES_MAX,
 ) -> dict[TopicPartition, deque[Batch]]:
     """Batches by partition, in the order of the records. partitions: all of each topic, from 0 on. led: those that have
-    a leader, for records without a key; None: all.
+    a leader, for records without a key; None: all. bytes_max: of a batch with several records.
     """
     found: dict[TopicPartition, deque[Batch]] = {}
     sizes: dict[TopicPartition, int] = {}
@@ -70,12 +71,31 @@ def placed(
             partition = sticky.setdefault(record.topic, rng.choice((led or partitions)[record.topic]))
         place = (record.topic, partition)
         batches = found.setdefault(place, deque())
-        is_full = sizes.get(place, 0) + record.size > BATCH_BYTES_MAX
+        is_full = sizes.get(place, 0) + record.size > bytes_max
         if not batches or is_full or len(batches[-1].indexes) >= RECORDS_MAX:
             batches.append(Batch(place, []))
             sizes[place] = 0
         batches[-1].indexes.append(index)
         sizes[place] += record.size
+    return found
+
+
+def bytes_of(batch: Batch, records: Sequence[ToSend]) -> int:
+    """What its records take, before compression."""
+    return sum(records[index].size for index in batch.indexes)
+
+
+def recut(batches: Iterable[Batch], records: Sequence[ToSend], bytes_max: int) -> deque[Batch]:
+    """The same records of one partition in the same order, in batches of at most so many bytes."""
+    found: deque[Batch] = deque()
+    size = 0
+    for batch in batches:
+        for index in batch.indexes:
+            size += records[index].size
+            if not found or size > bytes_max or len(found[-1].indexes) >= RECORDS_MAX:
+                found.append(Batch(batch.partition, []))
+                size = records[index].size
+            found[-1].indexes.append(index)
     return found
 
 

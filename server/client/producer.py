@@ -2,7 +2,9 @@
 
 Nothing is kept back: `Producer.send` returns when each record has an answer, so whoever sends much sends lists, and
 there is nothing to flush. A batch that failed may or may not be in the log; the producer takes a new id then, as its
-numbers would have a gap.
+numbers would have a gap. What follows it in its partition is not sent, so that no record overtakes another; other
+partitions go on. A batch that is too large for the topic is sent again in smaller ones, down to single records, as
+Java's producer does: the record that fails in the end is the one that is too large.
 
 Not done: transactions; acks 0.
 """
@@ -15,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import InitProducerIdRequest, ProduceRequest
-from barnabas.server.client.batching import Batch, Sequences, ToSend, placed
+from barnabas.server.client.batching import BATCH_BYTES_MAX, Batch, Sequences, ToSend, bytes_of, placed, recut
 from barnabas.server.client.client import Client, Job, TopicPartition
 from barnabas.server.client.failures import Failed, Refused, Unsupported
 from barnabas.server.client.offsets import by_topic
@@ -23,6 +25,7 @@ from barnabas.server.client.offsets import by_topic
 ALL: Final = -1
 _TIMEOUT_MAX_MS: Final = 60_000
 BESIDE: Final = "another record of its batch was refused"
+AFTER: Final = "not sent, as a record before it in its partition failed"
 _NOT_ALLOWED: Final = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED,)
 
 
@@ -48,6 +51,7 @@ class Producer:
         self._acks = acks
         self._idempotent = idempotent and acks == ALL
         self._sequences: Sequences | None = None
+        self._batch_bytes_max = BATCH_BYTES_MAX
 
     async def send(self, records: Sequence[ToSend]) -> list[Placed | Failed]:
         """Send these records; the results are in their order. Raises ClientError."""
@@ -58,7 +62,7 @@ class Producer:
             topic: [index for index in every if isinstance(self._client.leader_of((topic, index)), int)] or every
             for topic, every in partitions.items()
         }
-        queues = placed([records[index] for index in there], partitions, self._client.rng, led)
+        queues = placed([records[index] for index in there], partitions, self._client.rng, led, self._batch_bytes_max)
         for queue in queues.values():
             for batch in queue:
                 batch.indexes = [there[index] for index in batch.indexes]
@@ -104,15 +108,24 @@ class Producer:
         for partition, answer in answers.items():
             if isinstance(answer, Failed) and answer.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 answer = -1
+            batch, queue = batches[partition], queues[partition]
             if isinstance(answer, Failed):
                 self._sequences = None
-            for number, index in enumerate(batches[partition].indexes):
-                if isinstance(answer, Failed):
-                    bad = reasons.get(partition, {})
+                if answer.code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.indexes) > 1:
+                    self._batch_bytes_max = min(self._batch_bytes_max, bytes_of(batch, records) // 2)
+                    queues[partition] = recut([batch, *queue], records, self._batch_bytes_max)
+                    continue
+                bad = reasons.get(partition, {})
+                for number, index in enumerate(batch.indexes):
                     results[index] = Failed(answer.code, bad.get(number, BESIDE)) if bad else answer
-                else:
+                for later in queue:
+                    for index in later.indexes:
+                        results[index] = Failed(answer.code, AFTER)
+                queue.clear()
+            else:
+                for number, index in enumerate(batch.indexes):
                     results[index] = Placed(*partition, answer + number if answer >= 0 else -1)
-            if not queues[partition]:
+            if not queue:
                 del queues[partition]
 
     async def _numbers(self) -> Sequences:

@@ -1,7 +1,8 @@
 """`barnabas produce`: records out of lines, files or JSON.
 
 Lines go out as they come: what is typed at a terminal at once, what a pipe holds in portions. The first record that
-fails ends it, as what follows it would be out of order; what was sent before is said.
+fails ends it, as what follows it would be out of order; it is said how many went before, and how many of its portion
+went after it, which are in other partitions.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import io
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import trio
 
+from barnabas.kproto import ErrorCode
 from barnabas.kproto.compression import CODEC_NAMES
-from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, note
+from barnabas.server.cli.client.client_results import FAILED, OK, REFUSED, Unclear, complain, note
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client
-from barnabas.server.client.failures import Failed
-from barnabas.server.client.producer import BESIDE, Producer
+from barnabas.server.client.failures import ClientError, Failed
+from barnabas.server.client.producer import AFTER, BESIDE, Producer
 from barnabas.server.client.texts.amounts import counted
 from barnabas.server.client.texts.record_json import from_json
 from barnabas.server.client.topics import describe_topics
@@ -37,7 +39,9 @@ async def produce(chosen: argparse.Namespace, client: Client) -> int:
     make = _Maker(chosen)
     described = (await describe_topics(client, [chosen.topic]))[chosen.topic]
     if isinstance(described, Failed):
-        complain(f"topic {chosen.topic}: {described}; `barnabas topic create {chosen.topic}` makes it")
+        is_missing = described.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        hint = f"; `barnabas topic create {chosen.topic}` makes it" if is_missing else ""
+        complain(f"topic {chosen.topic}: {described}{hint}")
         return FAILED
     if chosen.partition is not None and chosen.partition not in described.partitions:
         many = counted(len(described.partitions), "partition")
@@ -47,39 +51,66 @@ async def produce(chosen: argparse.Namespace, client: Client) -> int:
     try:
         if chosen.file:
             for name in chosen.file:
-                sent += await _send(producer, [make.from_file(name)], sent)
+                sent += await _send(producer, [make.from_file(name)], sent, [name])
         else:
             async for lines in _lines():
-                sent += await _send(producer, make.from_lines(lines), sent)
+                records, unclear = make.from_lines(lines)
+                names = [f"line {number}" for number in range(sent + 1, sent + len(records) + 1)]
+                sent += await _send(producer, records, sent, names)
+                if unclear is not None:
+                    raise unclear
     except _Stopped as stopped:
         complain(str(stopped))
-        if stopped.sent:
-            note(f"before that {counted(stopped.sent, 'record')} went to {chosen.topic}")
+        for text in stopped.beside:
+            note(text)
         return FAILED
-    except Unclear:
+    except Unclear as error:
+        complain(str(error))
         if sent:
-            note(f"before that {counted(sent, 'record')} went to {chosen.topic}")
-        raise
+            note(f"before it {counted(sent, 'record')} went to {chosen.topic}")
+        return REFUSED
     note(f"{counted(sent, 'record')} sent to {chosen.topic}")
     return OK
 
 
 class _Stopped(Exception):
-    """A record was not sent. `sent`: those before it."""
+    """A record was not sent. `beside`: what became of others, in sentences."""
 
-    def __init__(self, text: str, sent: int) -> None:
+    def __init__(self, text: str, beside: Iterable[str]) -> None:
         super().__init__(text)
-        self.sent = sent
+        self.beside = beside
 
 
-async def _send(producer: Producer, records: list[ToSend], before: int) -> int:
-    results = await producer.send(records)
-    good = sum(not isinstance(each, Failed) for each in results)
+async def _send(producer: Producer, records: Sequence[ToSend], before: int, names: Sequence[str]) -> int:
+    """How many there were. before: how many went earlier. Raises _Stopped."""
+    if not records:
+        return 0
+    topic = records[0].topic
+    try:
+        results = await producer.send(records)
+    except ClientError as error:
+        unknown = f"whether {names[0]} {'and those after it ' if len(records) > 1 else ''}went is not known"
+        raise _Stopped(str(error), [f"before that {counted(before, 'record')} went to {topic}; {unknown}"]) from None
+    went = [not isinstance(each, Failed) for each in results]
     failed = [(number, each) for number, each in enumerate(results) if isinstance(each, Failed)]
-    if failed:
-        number, why = next((each for each in failed if each[1].message != BESIDE), failed[0])
-        raise _Stopped(f"record {before + number + 1} was not sent: {why}", before + good)
-    return good
+    if not failed:
+        return len(results)
+    number, why = next((each for each in failed if each[1].message not in (BESIDE, AFTER)), failed[0])
+    earlier, later = before + sum(went[:number]), sum(went[number:])
+    beside = []
+    if before + number:
+        of_all = "" if earlier == before + number else f"{earlier:,} of "
+        beside.append(f"before it {of_all}{counted(before + number, 'record')} went to {topic}")
+    if later:
+        beside.append(f"after it {counted(later, 'record')} went to other partitions")
+    raise _Stopped(f"{names[number]} was not sent: {why}{_hint(records[number], why)}", beside)
+
+
+def _hint(record: ToSend, why: Failed) -> str:
+    if why.code != ErrorCode.MESSAGE_TOO_LARGE:
+        return ""
+    room = record.size + 100 + 10 * len(record.headers)  # a batch of its own, at most
+    return f"; `barnabas topic alter {record.topic} --set max.message.bytes={room}` makes room for it"
 
 
 class _Maker:
@@ -106,9 +137,15 @@ class _Maker:
                 raise Unclear(f"--header {text}: NAME=VALUE is expected")
             self._headers.append((name, os.fsencode(value)))
 
-    def from_lines(self, lines: Iterable[bytes]) -> list[ToSend]:
-        """Raises Unclear, with the number of the line."""
-        return [self._from_line(line) for line in lines]
+    def from_lines(self, lines: Iterable[bytes]) -> tuple[list[ToSend], Unclear | None]:
+        """Records up to the first line that is none, and what is wrong with that, with its number."""
+        records: list[ToSend] = []
+        try:
+            for line in lines:
+                records.append(self._from_line(line))
+        except Unclear as error:
+            return records, error
+        return records, None
 
     def _from_line(self, line: bytes) -> ToSend:
         self._lines += 1

@@ -243,12 +243,12 @@ def test_json_in_and_out(call: Calls, topic: str) -> None:
             "to send JSON as the value leave --json out",
         ),
         (" ", "a record is expected, and the line is empty"),
-        ("[" * 100_000, "lists and objects are nested too deeply"),
+        pytest.param("[" * 100_000, "lists and objects are nested too deeply", id="deep"),
     ],
 )
 def test_what_is_no_record_in_json(call: Calls, json_topic: str, line: str, said: str) -> None:
     _, err = call(f"produce {json_topic} --json", b'{"value": "x"}\n' + line.encode() + b"\n", code=2)
-    assert err == f"barnabas: line 2: {said}\n"
+    assert err == f"barnabas: line 2: {said}\nbefore it 1 record went to {json_topic}\n"
 
 
 def test_what_is_no_text_in_json(call: Calls, json_topic: str) -> None:
@@ -259,9 +259,41 @@ def test_what_is_no_text_in_json(call: Calls, json_topic: str) -> None:
 def test_a_record_that_is_refused_ends_it(call: Calls, topic: str) -> None:
     call(f"topic alter {topic} --set max.message.bytes=500")
     call(f"produce {topic} -p 0", b"small\n")
-    _, err = call(f"produce {topic} -p 0", b"x" * 1000 + b"\n", code=1)
-    assert "record 1 was not sent: " in err
-    assert "MESSAGE_TOO_LARGE" in err
+    _, err = call(f"produce {topic} -p 0", b"a\nb\n" + b"x" * 1000 + b"\nc\n", code=1)
+    said, before = err.splitlines()
+    assert said.startswith("barnabas: line 3 was not sent: ")
+    assert "MESSAGE_TOO_LARGE" in said
+    assert before == f"before it 2 records went to {topic}"
+    assert call.out(f"consume {topic}").split() == ["small", "a", "b"]
+    hint = re.search("; `barnabas (topic alter .*)` makes room for it$", said)
+    assert hint is not None
+    call(hint[1])
+    call(f"produce {topic} -p 0", b"x" * 1000 + b"\n")
+
+
+def test_what_became_of_the_others(call: Calls, topic: str, tmp_path: Path) -> None:
+    """Of two partitions key a is in one, key d in the other."""
+    call(f"topic alter {topic} --set max.message.bytes=500")
+    lines = b"a:1\nd:1\nd:" + b"x" * 1000 + b"\na:2\nd:2\na:3\n"
+    _, err = call(f"produce {topic} --key-separator :", lines, code=1)
+    assert [err.split(" not sent")[0], *err.splitlines()[1:]] == [
+        "barnabas: line 3 was",
+        f"before it 2 records went to {topic}",
+        "after it 2 records went to other partitions",
+    ]
+    out = call.out(f"consume {topic} --key")
+    assert sorted(out.splitlines()) == ["a\t1", "a\t2", "a\t3", "d\t1"], "no record of d overtakes"
+    (file := tmp_path / "big").write_bytes(b"x" * 1000)
+    _, err = call(f"produce {topic} --key a --file {file}", code=1)
+    assert err.startswith(f"barnabas: {file} was not sent: ")
+
+
+def test_a_good_record_in_the_batch_of_a_bad_one(call: Calls, topic: str) -> None:
+    """A compacted topic takes no record without a key."""
+    call(f"topic alter {topic} --set cleanup.policy=compact")
+    _, err = call(f"produce {topic} --json -p 0", b'{"key": "a", "value": 1}\n{"value": 1}\n', code=1)
+    assert err.startswith("barnabas: line 2 was not sent: ")
+    assert err.endswith(f"before it 0 of 1 record went to {topic}\n")
 
 
 @pytest.mark.parametrize(

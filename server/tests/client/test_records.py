@@ -17,7 +17,7 @@ from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span, delete_records, list_offsets, spans
 from barnabas.server.client.partitioner import partition_of
-from barnabas.server.client.producer import Placed, Producer
+from barnabas.server.client.producer import AFTER, Placed, Producer
 from barnabas.server.client.reader import Reader, first_of_each, newest, read_all
 from barnabas.server.client.topics import NewTopic, create_topics
 from barnabas.server.testing import embedded_broker, embedded_cluster
@@ -152,6 +152,40 @@ async def test_a_batch_that_failed_leaves_no_gap_in_the_numbers(autojump_clock: 
         refuse = False
         assert await work.send([ToSend("t", b"b"), ToSend("t", b"c")]) == [Placed("t", 0, 0), Placed("t", 0, 1)]
         assert await everything(client, partitions=1) == [b"b", b"c"]
+
+
+async def test_what_follows_a_record_that_failed_does_not_overtake_it(autojump_clock: MockClock) -> None:
+    """A batch fails; those of its partition that wait behind it are not sent, those of others are."""
+    big = BATCH_BYTES_MAX - 100
+    async with embedded_broker() as broker, relayed(to_broker(broker)) as (client, _):
+        await create_topics(client, [NewTopic("t", 2, 1, {"max.message.bytes": "600000"})])
+        rows = [(0, b"a" * big), (1, b"a" * big), (0, b"b" * 2 * big), (0, b"c" * big), (1, b"c" * big)]
+        records = [ToSend("t", value, partition=index) for index, value in [*rows, (0, b"d"), (1, b"d")]]
+        results = await producer(client).send(records)
+        bad = [each for each in results if isinstance(each, Failed)]
+        assert [isinstance(each, Failed) for each in results] == [False, False, True, True, False, True, False]
+        assert [each.code for each in bad] == [ErrorCode.MESSAGE_TOO_LARGE] * 3
+        assert [each.message == AFTER for each in bad] == [False, True, True]
+        assert [value[:1] for value in await everything(client, partitions=2)] == [b"a", b"a", b"c", b"d"]
+
+
+async def test_a_batch_that_is_too_large_is_sent_in_smaller_ones(autojump_clock: MockClock) -> None:
+    """What fails is the record that is too large by itself; the limit is learned once."""
+    async with embedded_broker() as broker, relayed(to_broker(broker)) as (client, relay):
+        await create_topics(client, [NewTopic("t", 1, 1, {"max.message.bytes": "1000"})])
+        work = producer(client)
+        values = [b"%d" % i for i in range(300)]
+        results = await work.send([ToSend("t", value) for value in [*values, b"x" * 2000, b"after"]])
+        assert all(isinstance(each, Placed) for each in results[:300])
+        huge, after = results[300:]
+        assert isinstance(huge, Failed)
+        assert (huge.code, huge.message == AFTER) == (ErrorCode.MESSAGE_TOO_LARGE, False)
+        assert after == Failed(ErrorCode.MESSAGE_TOO_LARGE, AFTER)
+        assert await everything(client, partitions=1) == values
+        before = len(relay.seen)
+        assert all(isinstance(each, Placed) for each in await work.send([ToSend("t", value) for value in values]))
+        keys = [key for key, _ in relay.seen[before:]]
+        assert keys.count(ApiKey.INIT_PRODUCER_ID) == 1, "after the failure above, and for no other"
 
 
 async def test_which_record_of_a_batch_is_at_fault(autojump_clock: MockClock) -> None:
