@@ -1,8 +1,9 @@
 """Records of several partitions over Fetch 4-12, from their leaders, in rounds; each round is bounded.
 
 `Reader.read` makes one round: a Fetch to each leader, on a lane of its own. A partition whose leader cannot be asked
-is tried again in each round, and failed when that lasts longer than the client's patience. A position that is no
-longer in the log moves to the log's start, and `skipped` says so.
+is tried again in each round, and failed when that lasts longer than the client's patience; a `patient` reader gives up
+none for that, only says which they are. A position that is no longer in the log moves to the log's start, and `skipped`
+says so.
 
 Not done: fetch sessions (KIP-227), reading from followers (KIP-392), consumer groups.
 """
@@ -35,7 +36,8 @@ SEARCH_BYTES_MAX: Final = 64 * 1024 * 1024
 class Reader:
     """See the module. start: where to begin, by partition; stop: the first offset that is not wanted (absent: read on).
     committed: without aborted transactions, up to the last stable offset. each_max: records wanted of each partition.
-    lane: the connection to each broker, on which other readers of that lane wait meanwhile.
+    lane: the connection to each broker, on which other readers of that lane wait meanwhile. patient: without end; a
+    topic is gone when brokers have said so for as long as the client's patience.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class Reader:
         partition_bytes_max: int = PARTITION_BYTES_MAX,
         max_wait_ms: int = 500,
         lane: str = LANE,
+        patient: bool = False,
     ) -> None:
         self._client = client
+        self._patient = patient
         self._lane = lane
         self._committed = committed
         self.partition_bytes_max = partition_bytes_max
@@ -63,7 +67,8 @@ class Reader:
             for partition, offset in start.items()
         }
         self._round = 0
-        self._troubled: dict[TopicPartition, float] = {}
+        self._troubled: dict[TopicPartition, tuple[float, Failed]] = {}
+        self._gone: dict[TopicPartition, float] = {}
         self.skipped: dict[TopicPartition, Span] = {}
         """Offsets that were wanted, and are no longer in the log."""
 
@@ -79,6 +84,12 @@ class Reader:
     def failed(self) -> dict[TopicPartition, Failed]:
         """Partitions that are read no further, and why."""
         return {partition: cursor.failed for partition, cursor in self._cursors.items() if cursor.failed is not None}
+
+    @property
+    def troubled(self) -> dict[TopicPartition, Failed]:
+        """Partitions that could not be read for longer than the client's patience, and are tried on."""
+        until = trio.current_time() - self._client.timeout_s
+        return {partition: failed for partition, (since, failed) in self._troubled.items() if since <= until}
 
     async def read(self, records_max: int = ROUND_RECORDS_MAX) -> list[Read]:
         """The records of one round, in order of offset per partition; none: nothing came within `max_wait_ms`. Raises
@@ -102,13 +113,19 @@ class Reader:
             cursor, answer = self._cursors[partition], answers[partition]
             if not isinstance(answer, Failed):
                 self._troubled.pop(partition, None)
+                self._gone.pop(partition, None)
                 found += cursor.feed(answer, records_max - len(found), was_first=partition in firsts)
             elif answer.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._gone.pop(partition, None)
                 lost.append(partition)
             else:
                 self._in_trouble(cursor, partition, answer)
         if lost:
             await self._move_to_start(lost)
+        if self._gone and not self.is_done:
+            if not found:
+                await trio.sleep(self._max_wait_ms / 1000)
+            await self._client.refresh({topic for topic, _ in self._gone})  # nobody else asks for them
         return found
 
     def _maker(self, max_wait_ms: int, firsts: set[TopicPartition]) -> Callable[[list[TopicPartition], int], Any]:
@@ -143,13 +160,21 @@ class Reader:
 
     def _in_trouble(self, cursor: Cursor, partition: TopicPartition, failed: Failed) -> None:
         now = trio.current_time()
-        since = self._troubled.setdefault(partition, now - ROUND_S)
-        if (
-            verdict(failed.code) is Verdict.FINAL
-            or now - since >= self._client.timeout_s
-            or _is_gone(self._client.leader_of(partition))
-        ):
+        since, _ = self._troubled.get(partition, (now - ROUND_S, failed))
+        self._troubled[partition] = since, failed
+        if verdict(failed.code) is Verdict.FINAL or self._is_over(partition, now, since):
+            del self._troubled[partition]
+            self._gone.pop(partition, None)
             cursor.failed = failed
+
+    def _is_over(self, partition: TopicPartition, now: float, since: float) -> bool:
+        is_gone = _is_gone(self._client.leader_of(partition))
+        if not self._patient:
+            return is_gone or now - since >= self._client.timeout_s
+        if not is_gone:  # a broker that has just begun may not know its topics yet
+            self._gone.pop(partition, None)
+            return False
+        return now - self._gone.setdefault(partition, now) >= self._client.timeout_s
 
     async def _move_to_start(self, lost: Iterable[TopicPartition]) -> None:
         for partition, earliest in (await list_offsets(self._client, dict.fromkeys(lost, EARLIEST))).items():
@@ -157,9 +182,11 @@ class Reader:
             if isinstance(earliest, Failed):
                 self._in_trouble(cursor, partition, earliest)
             elif earliest.offset > cursor.offset:
+                self._troubled.pop(partition, None)
                 self.skipped[partition] = Span(cursor.offset, earliest.offset)
                 cursor.offset = earliest.offset
             else:
+                self._troubled.pop(partition, None)
                 cursor.failed = Failed(
                     ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {cursor.offset} is behind the end of the log"
                 )

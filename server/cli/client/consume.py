@@ -1,4 +1,8 @@
-"""`barnabas consume`: the newest records, or from a place on, or what comes."""
+"""`barnabas consume`: the newest records, or from a place on, or what comes.
+
+Who follows waits for brokers that are away, as long as it takes, and goes on where it was; it ends when nobody reads
+its output any more (`| head`).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,16 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+
+import trio
 
 from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, complain, complain_of, note
 from barnabas.server.cli.client.record_texts import Format, hex_format, text_format
+from barnabas.server.cli.output_reader import while_read
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
-from barnabas.server.client.failures import Failed
+from barnabas.server.client.failures import Failed, Unreachable
 from barnabas.server.client.offsets import Span, list_offsets, spans
 from barnabas.server.client.reader import SEARCH_BYTES_MAX, Reader, newest
 from barnabas.server.client.reading import Read, in_time
@@ -54,7 +61,7 @@ async def consume(chosen: argparse.Namespace, client: Client) -> int:
             which = "" if chosen.filter is None else f" with {chosen.filter!r}"
             note(f"topic {chosen.topic}: no record{which}{'' if place is None else ' from there on'}")
         return code
-    return max(code, await _read(chosen, client, start, {}, left, output))
+    return max(code, await while_read(lambda: _read(chosen, client, start, {}, left, output)))
 
 
 class _Output:
@@ -96,11 +103,12 @@ async def _read(
     output: _Output,
 ) -> int:
     """Print what comes until the stops, if there are any, and `left` records at most."""
-    reader = Reader(client, start, stop, committed=chosen.committed)
+    reader = Reader(client, start, stop, committed=chosen.committed, patient=chosen.follow)
+    brokers = _Brokers(client)
     told: set[TopicPartition] = set()
     code = OK
     while not reader.is_done and left != 0:
-        records = await reader.read()
+        records = await (brokers.read(reader) if chosen.follow else reader.read())
         by_partition: dict[int, list[Read]] = {}
         for record in records:
             if output.wanted is None or output.wanted(record):
@@ -119,6 +127,45 @@ async def _read(
                 complain(f"{_name(each)}: {why}")
                 code = FAILED
     return code
+
+
+class _Brokers:
+    """Waits for those that do not answer, and says so once; and again when they answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._away = ""
+        self._tries = 0
+
+    async def read(self, reader: Reader) -> list[Read]:
+        """The next records."""
+        try:
+            records = await reader.read()
+        except Unreachable as error:
+            self._wait(self._client.bootstrap, f"does not answer, waiting ({error})")
+            self._tries += 1
+            await trio.sleep(self._client.pauses.after(self._tries))
+            return []
+        self._tries = 0
+        troubled = reader.troubled
+        if troubled:
+            why = next(iter(troubled.values()))
+            self._wait(_some(map(_name, sorted(troubled))), f"cannot be read now, waiting ({why})")
+        elif self._away:
+            note(f"{self._away} answers again")
+            self._away = ""
+        return records
+
+    def _wait(self, who: str, said: str) -> None:
+        if not self._away:
+            note(f"{who} {said}")
+            self._away = who
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
+    return f"{', '.join(every[:NAMED_MAX])}{more}"
 
 
 async def _start(
@@ -147,9 +194,8 @@ def _from_offset(offset: int, there: Mapping[TopicPartition, Span], *, follow: b
         if offset < span.start:
             note(f"{_name(each)}: offsets {offset:,} to {span.start - 1:,} are no longer in the log")
     if short and follow:
-        names = ", ".join(f"{each.name} ends at {each.end:,}" for each in short[:NAMED_MAX])
-        more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
-        note(f"before offset {offset:,} {names}{more}: what comes there is printed from now on")
+        ends = _some(f"{each.name} ends at {each.end:,}" for each in short)
+        note(f"before offset {offset:,} {ends}: what comes there is printed from now on")
     return {each: min(max(offset, span.start), span.end) for each, span in there.items()}
 
 

@@ -148,6 +148,23 @@ def test_the_newest_ten_and_what_else(call: Calls, topic: str) -> None:
     assert call.out(f"consume {topic} --follow --from earliest -n 4").split() == ["0", "1", "2", "3"]
 
 
+def test_who_follows_ends_when_nobody_reads(call: Calls, bootstrap: str, topic: str) -> None:
+    """`barnabas consume TOPIC -f | head -1`, although no other record comes."""
+    call(f"produce {topic} -p 0", b"a\n")
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from barnabas.server.cli import main; main.run()"
+    follow = [sys.executable, "-P", "-c", code, "consume", topic, "-f", "-b", bootstrap]
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PATH": "/bin"}) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.readline() == b"a\n"
+            process.stdout.close()
+            assert process.wait(timeout=60) == 0
+            assert process.stderr.read() == b""
+        finally:
+            process.kill()
+
+
 def test_keys_headers_and_places(call: Calls, topic: str) -> None:
     call(f"produce {topic} --key-separator : -H source=shop -H x=", b"alice:1\nbob:2:3\n:4\n")
     found = [json.loads(line) for line in call.out(f"consume {topic} --from earliest --json").splitlines()]

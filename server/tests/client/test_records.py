@@ -14,7 +14,7 @@ from barnabas.kproto.compression import GZIP
 from barnabas.kproto.messages import FetchResponse, ProduceResponse
 from barnabas.server.client.batching import BATCH_BYTES_MAX, ToSend, placed
 from barnabas.server.client.client import Client
-from barnabas.server.client.failures import Failed
+from barnabas.server.client.failures import Failed, Unreachable
 from barnabas.server.client.offsets import EARLIEST, LATEST, Span, delete_records, list_offsets, spans
 from barnabas.server.client.partitioner import partition_of
 from barnabas.server.client.producer import AFTER, Placed, Producer
@@ -24,6 +24,7 @@ from barnabas.server.testing import embedded_broker, embedded_cluster
 from barnabas.server.tests.client.rig import (
     KAFKA_0_11,
     Exchange,
+    faked,
     old,
     passed_on,
     relayed,
@@ -254,6 +255,40 @@ async def test_a_topic_that_is_deleted_while_it_is_read(autojump_clock: MockCloc
             while not reader.is_done:
                 await reader.read()
         assert reader.failed["t", 0].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_patient_reader_waits_for_a_leader(autojump_clock: MockClock) -> None:
+    """And not for a topic that is gone for good."""
+    leaders = {("t", 0): -1}
+
+    async def answer(broker: int, exchange: Exchange) -> bytes | None:
+        await trio.sleep(0.5)
+        code = 0 if leaders else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        rows = [FetchResponse.PartitionData(partition_index=0, error_code=code, high_watermark=7, records=b"")]
+        topics = [FetchResponse.FetchableTopicResponse(topic="t", partitions=rows)]
+        return exchange.framed(FetchResponse(responses=topics))
+
+    async with faked(1, leaders, answer) as (client, fakes):
+        hasty, patient = Reader(client, {("t", 0): 7}), Reader(client, {("t", 0): 7}, patient=True)
+        while not hasty.is_done:
+            await hasty.read()
+        assert hasty.failed["t", 0].code == ErrorCode.LEADER_NOT_AVAILABLE
+        for _ in range(100):
+            await patient.read()
+        assert patient.troubled["t", 0].code == ErrorCode.LEADER_NOT_AVAILABLE
+        leaders["t", 0] = 1
+        await patient.read()
+        assert (patient.troubled, patient.failed, patient.positions) == ({}, {}, {("t", 0): 7})
+        leaders.clear()
+        fakes.down.add(1)
+        with pytest.raises(Unreachable):
+            await patient.read()
+        fakes.down.clear()
+        began = trio.current_time()
+        while not patient.is_done:
+            await patient.read()
+        assert trio.current_time() - began >= client.timeout_s, "a broker that has just begun may not know it yet"
+        assert (patient.failed["t", 0].code, patient.troubled) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
 
 
 async def test_the_newest_of_all_partitions(autojump_clock: MockClock) -> None:
