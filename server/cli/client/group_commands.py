@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -205,9 +205,7 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
         complain(f"group {chosen.name} has read nothing yet; name what it shall read with --topic")
         return FAILED
     _within_the_logs(to, plan)
-    if chosen.json:
-        print_json([_planned(place, each) for place, each in plan.items()])
-    else:
+    if not chosen.json:
         rows = []
         for (topic, index), each in plan.items():
             after = each.after if isinstance(each.after, int) else str(each.after)
@@ -217,15 +215,19 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
         (f"{topic}-{i}", each.after) for (topic, i), each in plan.items() if isinstance(each.after, Failed)
     )
     if not chosen.yes:
-        if not chosen.json:
+        if chosen.json:
+            _print_plan(plan, ())
+        else:
             print("\nNothing was changed. With --yes it is done.")
         return code
     await _without_members(chosen.name, client)
     done = await reset(client, chosen.name, plan, kind)
     code = max(code, complain_of((f"{place[0]}-{place[1]}", why) for place, why in done.items() if why is not None))
-    changed = sum(why is None for why in done.values())
-    if not chosen.json:
-        print(f"\n{counted(changed, 'partition')} of group {printable(chosen.name)} changed.")
+    changed = [place for place, why in done.items() if why is None]
+    if chosen.json:
+        _print_plan(plan, changed)
+    else:
+        print(f"\n{counted(len(changed), 'partition')} of group {printable(chosen.name)} changed.")
     return code
 
 
@@ -285,9 +287,20 @@ def _change(plan: Reset) -> str:
     return f"{plan.after - plan.before:+,}" if plan.after != plan.before else "0"
 
 
-def _planned(place: TopicPartition, plan: Reset) -> Mapping[str, Any]:
-    after = plan.after if isinstance(plan.after, int) else None
-    return {"topic": place[0], "partition": place[1], "committed": plan.before, "new": after}
+def _print_plan(plan: Mapping[TopicPartition, Reset], done: Collection[TopicPartition]) -> None:
+    """For machines. done: where it was carried out."""
+    print_json(
+        [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": each.before,
+                "new": each.after if isinstance(each.after, int) else None,
+                "done": place in done,
+            }
+            for place, each in plan.items()
+        ]
+    )
 
 
 # -- delete ------------------------------------------------------------------------------------------------------------

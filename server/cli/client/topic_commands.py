@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -245,9 +245,13 @@ async def _create(chosen: argparse.Namespace, client: Client) -> int:
 
 async def _alter(chosen: argparse.Namespace, client: Client) -> int:
     changes: dict[str, str | None] = {**dict.fromkeys(chosen.unset), **dict(chosen.set)}
+    if both := set(chosen.unset) & dict(chosen.set).keys():
+        raise Unclear(f"{', '.join(sorted(both))}: in --set and in --unset; which is meant?")
     if not changes and chosen.partitions is None:
         raise Unclear("nothing is to be changed: say what with --set, --unset or --partitions")
-    code = OK
+    code = await _known(chosen.unset, chosen.names, client)
+    if code:
+        return code
     if chosen.partitions is not None:
         added = await add_partitions(client, dict.fromkeys(chosen.names, chosen.partitions))
         code = max(
@@ -266,6 +270,22 @@ async def _alter(chosen: argparse.Namespace, client: Client) -> int:
             report(altered, lambda name, _: f"topic {name} was changed", lambda name: f"topic {name} was not changed"),
         )
     return code
+
+
+async def _known(keys: Sequence[str], names: Sequence[str], client: Client) -> int:
+    """Brokers take an unknown setting back without a word: the exit code, with what they would say to --set. Where they
+    do not show settings it is not known.
+    """
+    if not keys:
+        return OK
+    resources = [Resource(ResourceKind.TOPIC, name) for name in names]
+    refused: dict[str, Failed] = {}
+    for resource, settings in (await describe_configs(client, resources, keys, docs=False)).items():
+        unknown = [key for key in dict.fromkeys(keys) if not isinstance(settings, Failed) and key not in settings]
+        if unknown:
+            why = f"Unknown topic setting: {', '.join(unknown)}"
+            refused[resource.name] = Failed(ErrorCode.INVALID_CONFIG, why)
+    return complain_of((f"topic {name} was not changed", why) for name, why in refused.items())
 
 
 async def _delete(chosen: argparse.Namespace, client: Client) -> int:

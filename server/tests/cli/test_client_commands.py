@@ -112,6 +112,18 @@ def test_topics(call: Calls) -> None:
     assert call("topic delete life no-life", code=1)[0] == "topic life was deleted\n"
 
 
+def test_an_unknown_setting_is_not_taken_back(call: Calls, topic: str) -> None:
+    refused = f"barnabas: topic {topic} was not changed: Unknown topic setting: nosuch.key (INVALID_CONFIG)\n"
+    for line in ("--set nosuch.key=1", "--unset nosuch.key", "--unset nosuch.key --unset retention.ms --partitions 3"):
+        out, err = call(f"topic alter {topic} {line}", code=1)
+        assert err == refused, line
+        assert not out
+    assert len(call.json(f"topic describe {topic}")[0]["partitions"]) == 2
+    assert call.out(f"topic alter {topic} --unset retention.ms") == f"topic {topic} was changed\n", "not set, but known"
+    _, err = call("topic alter no-such --unset retention.ms", code=1)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in err
+
+
 def test_what_is_not_there_is_said(call: Calls) -> None:
     pattern = "no-such-*"
     assert call(f"topic list {pattern}") == ("", f"no topic is called {pattern}\n")
@@ -328,6 +340,10 @@ def test_a_good_record_in_the_batch_of_a_bad_one(call: Calls, topic: str) -> Non
         ("produce {topic} --key-separator ", "--key-separator must not be empty"),
         ("produce {topic} -H x", "--header x: NAME=VALUE is expected"),
         ("topic alter {topic}", "nothing is to be changed: say what with --set, --unset or --partitions"),
+        (
+            "topic alter {topic} --set retention.ms=1 --unset retention.ms",
+            "retention.ms: in --set and in --unset; which is meant?",
+        ),
         ("group reset g --to soon", "--to: 'soon' is no place in a topic"),
         ("group reset g --topic {topic}:x --to 1", ":x: expected is TOPIC, or TOPIC:0,1,2"),
         ("topic list --command-config /no/such/file", "/no/such/file cannot be read"),
@@ -386,6 +402,16 @@ def test_groups(call: Calls, topic: str) -> None:
     assert whole["partitions"][0]["first_unread"].endswith("Z")
     assert call.out(f"group delete {group}") == f"group {group} was deleted\n"
     assert call(f"group delete {group}", code=1)[1].startswith(f"barnabas: group {group} was not deleted: ")
+
+
+def test_a_reset_in_json_says_whether_it_was_done(call: Calls, topic: str) -> None:
+    group = f"g-{topic}"
+    call(f"produce {topic} -p 0", b"a\nb\n")
+    line = f"group reset {group} --topic {topic}:0 --to 1"
+    row = {"topic": topic, "partition": 0, "committed": None, "new": 1}
+    assert call.json(line) == [{**row, "done": False}]
+    assert call.json(f"{line} --yes") == [{**row, "done": True}]
+    assert call.json(line) == [{**row, "committed": 1, "done": False}]
 
 
 def test_an_offset_that_is_not_in_the_log_skips_nothing(call: Calls, topic: str) -> None:
