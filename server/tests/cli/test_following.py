@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +141,32 @@ async def test_what_work_gives_and_raises(autojump_clock: MockClock) -> None:
             await while_read(fail, nowhere)
     finally:
         os.close(nowhere)
+
+
+# -- produce -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_sent_before_the_broker_went_is_said(
+    autojump_clock: MockClock, capfdbinary: Any, tmp_path: Path
+) -> None:
+    (first := tmp_path / "first").write_bytes(b"1")
+    (second := tmp_path / "second").write_bytes(b"2")
+
+    async def hook(exchange: Exchange) -> bytes | None:
+        answer = await way.hook(exchange)
+        way.is_down = way.is_down or exchange.key is ApiKey.PRODUCE
+        return answer
+
+    async with embedded_broker() as broker:
+        way = Way(broker)
+        async with relayed(way.connect, hook) as (client, _):
+            await create_topics(client, [NewTopic("t", 1, 1)])
+            chosen = cli.parser().parse_args(["produce", "t", "--file", str(first), "--file", str(second)])
+            assert await produce(chosen, client) == 1
+    assert capfdbinary.readouterr().err.decode() == (
+        "barnabas: cannot connect to any:1: connection refused\n"
+        f"before that 1 record went to t; whether {second} went is not known\n"
+    )
 
 
 # -- access ------------------------------------------------------------------------------------------------------------
