@@ -222,9 +222,9 @@ def test_groups(commands: Commands, topic: str, bootstrap: str, unique: Unique, 
     assert "NON_EMPTY_GROUP" in commands.whole("group", "delete", group, code=1).stderr.decode()
     consumer.close()
     planned = json.loads(commands("group", "reset", group, "--to", "earliest", "--json"))
-    assert planned[0] == {"topic": topic, "partition": 0, "committed": 3, "new": 0}
+    assert planned[0] == {"topic": topic, "partition": 0, "committed": 3, "new": 0, "done": False}
     again = json.loads(commands("group", "reset", group, "--shift", "-1", "--yes", "--json"))
-    assert again[0]["committed"] == 3, "the first was a plan only"
+    assert (again[0]["committed"], again[0]["done"]) == (3, True), "the first was a plan only"
     (described,) = json.loads(commands("group", "describe", group, "--json"))
     assert described["partitions"][0]["committed"] == 2
     assert commands("group", "delete", group) == f"group {group} was deleted\n"
