@@ -18,7 +18,7 @@ import trio
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.messages import FetchRequest
 from barnabas.server.client.client import Client, Job, TopicPartition
-from barnabas.server.client.failures import Failed
+from barnabas.server.client.failures import ClientError, Failed
 from barnabas.server.client.offsets import CONSUMER, EARLIEST, Span, by_topic, list_offsets
 from barnabas.server.client.reading import Backward, Cursor, Read
 from barnabas.server.client.retrying import Verdict, verdict
@@ -120,12 +120,16 @@ class Reader:
                 lost.append(partition)
             else:
                 self._in_trouble(cursor, partition, answer)
-        if lost:
-            await self._move_to_start(lost)
-        if self._gone and not self.is_done:
-            if not found:
-                await trio.sleep(self._max_wait_ms / 1000)
-            await self._client.refresh({topic for topic, _ in self._gone})  # nobody else asks for them
+        try:
+            if lost:
+                await self._move_to_start(lost)
+            if self._gone and not self.is_done:
+                if not found:
+                    await trio.sleep(self._max_wait_ms / 1000)
+                await self._client.refresh({topic for topic, _ in self._gone})  # nobody else asks for them
+        except ClientError:
+            if not found:  # what was found is not found again; the next round asks anew
+                raise
         return found
 
     def _maker(self, max_wait_ms: int, firsts: set[TopicPartition]) -> Callable[[list[TopicPartition], int], Any]:

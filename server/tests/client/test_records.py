@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from barnabas.kproto import ApiKey, ErrorCode
 from barnabas.kproto.compression import GZIP
 from barnabas.kproto.messages import FetchResponse, ProduceResponse
+from barnabas.kproto.records import Record, build_batch
 from barnabas.server.client.batching import BATCH_BYTES_MAX, ToSend, placed
 from barnabas.server.client.client import Client
 from barnabas.server.client.failures import Failed, Unreachable
@@ -289,6 +290,27 @@ async def test_a_patient_reader_waits_for_a_leader(autojump_clock: MockClock) ->
             await patient.read()
         assert trio.current_time() - began >= client.timeout_s, "a broker that has just begun may not know it yet"
         assert (patient.failed["t", 0].code, patient.troubled) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, {})
+
+
+async def test_what_was_read_is_not_lost_with_the_broker(autojump_clock: MockClock) -> None:
+    """One partition has a record, of another the offset is out of range; then nobody answers any more."""
+
+    async def answer(broker: int, exchange: Exchange) -> bytes | None:
+        batch = bytes(build_batch([Record(0, 1, None, b"x")]))
+        rows = [
+            FetchResponse.PartitionData(partition_index=0, high_watermark=1, records=batch),
+            FetchResponse.PartitionData(partition_index=1, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+        ]
+        topics = [FetchResponse.FetchableTopicResponse(topic="t", partitions=rows)]
+        fakes.down.add(1)
+        return exchange.framed(FetchResponse(responses=topics))
+
+    async with faked(1, {("t", 0): 1, ("t", 1): 1}, answer) as (client, fakes):
+        reader = Reader(client, {("t", 0): 0, ("t", 1): 0}, patient=True)
+        assert [record.value for record in await reader.read()] == [b"x"]
+        with pytest.raises(Unreachable):
+            await reader.read()
+        assert reader.positions == {("t", 0): 1, ("t", 1): 0}
 
 
 async def test_the_newest_of_all_partitions(autojump_clock: MockClock) -> None:
