@@ -6,11 +6,14 @@ Partitions without a leader do not count: restarting this broker would not help 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import argparse
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
 
+from barnabas.server.cli.client import client_commands
+from barnabas.server.cli.client.client_results import FAILED, OK, REFUSED, Unclear, complain
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.client.failures import ClientError, Unreachable
@@ -23,12 +26,25 @@ class Unhealthy(Exception):
     """The broker is unreachable or unhealthy; the message says why."""
 
 
-def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -> str:
-    """A summary of a healthy broker's cluster. timeout_s: for all of it. command_config: a file that says how to
-    connect to the broker. Raises Unhealthy.
-    """
+def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Do what was chosen; returns the exit code."""
     try:
-        cluster = trio.run(_cluster, bootstrap, timeout_s, _approach(command_config))
+        bootstrap = client_commands.bootstrap_of(chosen, environ, lambda: bootstrap_of(environ))
+        print(check(bootstrap, chosen.timeout, client_commands.approach_by(chosen.command_config)))
+    except Unclear as error:
+        complain(str(error))
+        return REFUSED
+    except Unhealthy as error:
+        complain(str(error))
+        return FAILED
+    return OK
+
+
+def check(addresses: Sequence[str], timeout_s: float, approach: Approach) -> str:
+    """A summary of a healthy broker's cluster. timeout_s: for all of it. approach: TLS and log-in. Raises Unhealthy."""
+    bootstrap = ", ".join(addresses)
+    try:
+        cluster = trio.run(_cluster, addresses, timeout_s, approach)
     except ClientError as error:
         raise Unhealthy(str(error)) from None
     if not cluster.brokers:
@@ -39,26 +55,15 @@ def check(bootstrap: str, timeout_s: float, command_config: str | None = None) -
     return f"{bootstrap} answers: {count} broker{'' if count == 1 else 's'}, controller {cluster.controller_id}"
 
 
-async def _cluster(bootstrap: str, timeout_s: float, approach: Approach) -> ClusterView:
+async def _cluster(addresses: Sequence[str], timeout_s: float, approach: Approach) -> ClusterView:
     """Raises ClientError."""
     # An exchange may take half of a client's time; there are two here, the versions and the cluster.
     with trio.move_on_after(timeout_s):
         async with open_client(
-            [bootstrap], approach=approach, client_id="barnabas-health", timeout_s=2 * timeout_s
+            addresses, approach=approach, client_id="barnabas-health", timeout_s=2 * timeout_s
         ) as client:
             return await client.refresh([])
-    raise Unreachable(f"{bootstrap} did not answer within {timeout_s:g} s")
-
-
-def _approach(command_config: str | None) -> Approach:
-    if command_config is None:
-        return Approach()
-    from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
-
-    try:
-        return read_approach(command_config)
-    except Unusable as error:
-        raise Unhealthy(str(error)) from None
+    raise Unreachable(f"{', '.join(addresses)} did not answer within {timeout_s:g} s")
 
 
 def bootstrap_of(environ: Mapping[str, str]) -> str:

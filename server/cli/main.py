@@ -215,17 +215,24 @@ def _add_health(commands: Commands) -> None:
     health = commands.add_parser(
         "health",
         help="ask a broker whether it serves",
-        description="Ask a broker for its versions and its cluster. Exit code 0: it answers; 1: it does not.",
+        description=(
+            "Ask a broker for its versions and its cluster. Exit code 0: it answers; 1: it does not; 2: the command "
+            "line cannot be used."
+        ),
     )
     health.add_argument(
+        "-b",
         "--bootstrap",
         metavar="HOST:PORT",
-        help="the broker (default: where the KAFKA_* variables let one listen, else localhost:9092)",
+        help=(
+            "the broker (default: $BARNABAS_BOOTSTRAP, else where the KAFKA_* variables let one listen, else "
+            "localhost:9092)"
+        ),
     )
     health.add_argument(
         "--command-config", metavar="FILE", help="how to come to it, by Apache Kafka's names: TLS, who logs in"
     )
-    health.add_argument("--timeout", type=seconds, default=5.0, metavar="SECONDS", help="for each answer (default: 5)")
+    health.add_argument("--timeout", type=seconds, default=5.0, metavar="SECONDS", help="for all of it (default: 5)")
 
 
 _BROKERS = {"serve": _add_serve, "dev": _add_dev}
@@ -290,8 +297,12 @@ def main(
             code = console.run(chosen, environment, version())
         elif chosen.command == "users":
             code = _users(chosen, environment)
+        elif chosen.command == "health":
+            from barnabas.server.cli import health
+
+            code = health.run(chosen, environment)
         else:
-            code = _health(chosen, environment) if chosen.command == "health" else _config(chosen, environment)
+            code = _config(chosen, environment)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
@@ -466,7 +477,7 @@ def _run(
     )
 
 
-# -- health ----------------------------------------------------------------------------------------
+# -- users ----------------------------------------------------------------------------------------
 
 
 def _users(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -477,17 +488,6 @@ def _users(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from barnabas.server.cli import users
 
     return users.run(chosen, config)
-
-
-def _health(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from barnabas.server.cli import health
-
-    try:
-        print(health.check(chosen.bootstrap or health.bootstrap_of(environ), chosen.timeout, chosen.command_config))
-    except health.Unhealthy as error:
-        print(f"barnabas: {error}", file=sys.stderr)
-        return FAILED
-    return OK
 
 
 # -- config ----------------------------------------------------------------------------------------

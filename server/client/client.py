@@ -398,6 +398,8 @@ class Client:
         said = words_of(error)
         if isinstance(error.__cause__, EOFError) and not self._was_reached and self._protocol == "PLAINTEXT":
             said += " (if this listener wants TLS or a log-in, say how with --command-config)"
+        elif isinstance(error.__cause__, ConnectionRefusedError) and not self._was_reached:
+            said += " (`barnabas serve` starts a broker, --bootstrap names another one)"
         elif isinstance(error.__cause__, DecodeError):
             said += " (is it a Kafka broker, and this its listener for clients without TLS?)"
         return Unreachable(said)

@@ -6,6 +6,7 @@ Works with any broker that speaks Kafka's protocol; no retries, no other brokers
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import time
@@ -55,12 +56,21 @@ class BlockingClient:
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls is not None:
-                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         except OSError as error:
             raise NoAnswer(f"no connection to {bootstrap}: {error.strerror or error}") from None
+        if tls is not None:
+            self._start_tls(tls, host)
         if credentials is not None:
             self._log_in(credentials)
+
+    def _start_tls(self, tls: SSLContext, host: str) -> None:
+        from barnabas.server.network.tls_words import why_no_tls
+
+        try:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            self._socket.close()
+            raise NoAnswer(f"TLS with {self.bootstrap} failed: {why_no_tls(error)}") from None
 
     def _log_in(self, credentials: ClientCredentials) -> None:
         from barnabas.server.security.sasl.client import ServerRefused, begin
@@ -101,7 +111,10 @@ class BlockingClient:
         try:
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(frame)
-            size = int.from_bytes(self._receive(4, deadline), "big")
+            head = self._receive(4, deadline)
+            size = int.from_bytes(head, "big")
+            if head == b"HTTP":
+                raise NoAnswer(f"{self.bootstrap} answers with HTTP, not with Kafka's protocol")
             if not 4 <= size <= ANSWER_BYTES_MAX:
                 raise NoAnswer(f"{self.bootstrap} does not speak Kafka's protocol")
             frame = self._receive(size, deadline)
@@ -131,9 +144,20 @@ class BlockingClient:
 
 def split_bootstrap(text: str) -> tuple[str, int]:
     """`host:port`, `[::1]:port` or a host alone. Raises NoAnswer for anything else."""
+    if "/" in text:
+        raise NoAnswer(f"{text[:80]!r} is not HOST:PORT but a URL")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
         host, port = text, str(_PORT)
-    if not port.isdecimal() or int(port) > 65535 or not host.strip("[]"):
-        raise NoAnswer(f"{text!r} is not HOST:PORT")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    if re.fullmatch("[0-9]{1,5}", port) is None or int(port) > 65535 or not _can_be_looked_up(host):
+        raise NoAnswer(f"{text[:80]!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """`a..b`, bytes that are no text, and labels of 64 characters are no names: the resolver would raise."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -10,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from barnabas.server.network.peers import Connect, PeerError
+from barnabas.server.network.tls_words import why_no_tls
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.replication import Endpoint
 
 _BELOW: Final = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
@@ -32,10 +34,7 @@ def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -
             await secured.do_handshake()
         except trio.BrokenResourceError as error:
             await trio.aclose_forcefully(stream)
-            cause = error.__cause__
-            why = str(cause or error)
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                why = f"its certificate is not accepted: {cause.verify_message}"
+            why = why_no_tls(error.__cause__ or error)
             raise PeerError(f"TLS with {endpoint.host}:{endpoint.port} failed: {why}") from None
         except BaseException:
             await trio.aclose_forcefully(stream)

@@ -39,6 +39,7 @@ UNLIMITED = 1 << 62
 CONNECT_S = 10.0
 """TCP backs off while a network is down: a new attempt notices sooner that it is up again."""
 _SOFTWARE = "barnabas"
+_TLS_ALERT = b"\x15\x03"
 _CHUNK = 256 * 1024  # trio's default is 64 KiB, each a system call and a copy
 
 
@@ -220,6 +221,10 @@ async def read_response(stream: trio.abc.Stream, correlation_id: int, bytes_max:
     size = int.from_bytes(head[:4], "big", signed=True)
     answered = int.from_bytes(head[4:8], "big", signed=True)
     if answered != correlation_id:
+        if head.startswith(b"HTTP"):
+            raise DecodeError("it is HTTP, not Kafka's protocol")
+        if head.startswith(_TLS_ALERT):
+            raise DecodeError("it is TLS")
         raise DecodeError(f"answer to request {answered} instead of {correlation_id}")
     if not 4 <= size <= bytes_max:
         raise DecodeError(f"frame of {size} bytes")

@@ -7,7 +7,7 @@ used.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -16,6 +16,7 @@ from barnabas.server.cli.client.client_results import FAILED, REFUSED, Command, 
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.client.failures import ClientError
+from barnabas.server.network.blocking_client import NoAnswer, split_bootstrap
 from barnabas.server.runtime.wording import causes
 
 BOOTSTRAP: Final = "BARNABAS_BOOTSTRAP"
@@ -41,10 +42,25 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
         raise
 
 
-def bootstrap_of(chosen: argparse.Namespace, environ: Mapping[str, str]) -> list[str]:
-    """Where brokers are, by the command line, the environment, or custom."""
-    text = chosen.bootstrap or environ.get(BOOTSTRAP) or _DEFAULT
-    return [each.strip() for each in text.split(",") if each.strip()]
+def bootstrap_of(
+    chosen: argparse.Namespace, environ: Mapping[str, str], otherwise: Callable[[], str] = lambda: _DEFAULT
+) -> list[str]:
+    """Where brokers are, by the command line, the environment, or custom. Raises Unclear."""
+    if chosen.bootstrap is not None:
+        said_by, text = "--bootstrap", chosen.bootstrap
+    elif environ.get(BOOTSTRAP):
+        said_by, text = BOOTSTRAP, environ[BOOTSTRAP]
+    else:
+        return [otherwise()]
+    addresses = [each.strip() for each in text.split(",") if each.strip()]
+    if not addresses:
+        raise Unclear(f"{said_by}: {text!r} names no broker; HOST:PORT is expected")
+    for each in addresses:
+        try:
+            split_bootstrap(each)
+        except NoAnswer as error:
+            raise Unclear(f"{said_by}: {error}") from None
+    return addresses
 
 
 async def _with_client(

@@ -365,13 +365,6 @@ def test_what_argparse_refuses(call: Calls, line: str) -> None:
     assert ended.value.code == 2
 
 
-def test_no_broker(call: Calls) -> None:
-    assert call("topic list -b 127.0.0.1:1", code=1) == (
-        "",
-        "barnabas: cannot connect to 127.0.0.1:1: connection refused\n",
-    )
-
-
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 

@@ -79,9 +79,7 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         assert call("--bootstrap", address) == 1
-    assert capsys.readouterr().err == f"barnabas: cannot connect to {address}: connection refused\n"
-    assert call("--bootstrap", "host:port") == 1
-    assert capsys.readouterr().err == "barnabas: 'host:port' is not HOST:PORT\n"
+    assert capsys.readouterr().err.startswith(f"barnabas: cannot connect to {address}: connection refused (")
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ async def test_records_are_a_writable_view_of_their_own() -> None:
     [
         (b"", "closed by the peer"),
         (b"\0\0\0\x06\0\0", "closed by the peer"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "answer to request"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is HTTP"),
         (b"\x7f\xff\xff\xff\0\0\0\x01", "frame of 2147483647 bytes"),
         (b"\xff\xff\xff\xff\0\0\0\x01", "frame of -1 bytes"),
         (beat(1) + b"more", "4 bytes more than the answer"),
