@@ -30,7 +30,6 @@ from barnabas.server.cli.common import (
     discard_output,
     load_settings,
     port,
-    refused_files,
     say,
     seconds,
     seconds_ahead,
@@ -239,6 +238,22 @@ _BROKERS = {"serve": _add_serve, "dev": _add_dev}
 """Commands whose arguments are made alone."""
 
 
+def _parsed(command_line: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Raises SystemExit, with the usage of the command that was called where the arguments cannot be used."""
+    chosen, unknown = command_line.parse_known_args(arguments)
+    if unknown:
+        _called(command_line, chosen).error(f"unrecognized arguments: {' '.join(unknown)}")
+    return chosen
+
+
+def _called(command_line: argparse.ArgumentParser, chosen: argparse.Namespace) -> argparse.ArgumentParser:
+    """What has read the arguments of the command, or of its action."""
+    for each in command_line._actions:
+        if isinstance(each, argparse._SubParsersAction) and getattr(chosen, each.dest, None) is not None:
+            return _called(each.choices[getattr(chosen, each.dest)], chosen)
+    return command_line
+
+
 def main(
     arguments: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -249,7 +264,7 @@ def main(
     `barnabas.server.runtime.signals` where the process is ours, and with it what its signals do.
     """
     command_line = parser(sys.argv[1:] if arguments is None else arguments)
-    chosen = command_line.parse_args(arguments)
+    chosen = _parsed(command_line, arguments)
     if chosen.command not in _BROKERS:
         gc.enable()
     environment = os.environ if environ is None else environ
@@ -302,7 +317,9 @@ def main(
 
             code = health.run(chosen, environment)
         else:
-            code = _config(chosen, environment)
+            from barnabas.server.cli import config
+
+            code = config.run(chosen, environment)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # `barnabas config --all | head`
@@ -488,79 +505,6 @@ def _users(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from barnabas.server.cli import users
 
     return users.run(chosen, config)
-
-
-# -- config ----------------------------------------------------------------------------------------
-
-
-def _config(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    if chosen.markdown:
-        from barnabas.server.settings.document import markdown
-
-        sys.stdout.write(markdown())
-        return OK
-    try:
-        if chosen.check is not None:
-            return _check(chosen.check)
-        config = load_settings(chosen.file, None if chosen.no_env else environ, chosen.set)
-        for notice in config.notices:
-            print(f"barnabas: {notice.text}", file=sys.stderr)
-        return _show(config, chosen.keys, everything=chosen.all)
-    except Refused as error:
-        return complain(error.lines)
-
-
-def _check(file: str) -> int:
-    from barnabas.server.cli.check import check
-
-    with refused_files(file):
-        found = check(file)
-    refusals = (*found.refusals, *_unusable_stores(found.config))
-    for text in found.warnings:
-        print(f"warning: {text}")
-    print(
-        f"{file} {'cannot' if refusals else 'can'} be used ({_count(found.settings, 'setting')}, "
-        f"{_count(len(refusals), 'refusal')}, {_count(len(found.warnings), 'warning')})",
-        flush=True,
-    )
-    return complain(refusals) if refusals else OK
-
-
-def _unusable_stores(config: BrokerConfig) -> Sequence[str]:
-    """Problems of the listeners' keys and certificates, as far as their files show."""
-    if all(address.protocol in ("PLAINTEXT", "SASL_PLAINTEXT") for address in config.listeners):
-        return ()
-    from barnabas.server.config.problems import SettingsRefused
-    from barnabas.server.network.tls_listener import tls_listeners
-
-    try:
-        tls_listeners(config)
-    except SettingsRefused as refused:
-        return refused.problems
-    return ()
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _show(config: BrokerConfig, keys: Sequence[str], *, everything: bool) -> int:
-    from barnabas.server.config import default_file
-    from barnabas.server.config.describe import Source, broker_entries
-    from barnabas.server.settings import BROKER
-
-    unknown = [key for key in keys if key not in BROKER and not config.is_set(key)]
-    if unknown:
-        return complain([f"unknown setting: {key}" for key in unknown])
-    names = list(keys) or (sorted(BROKER) if everything else [])
-    for entry in broker_entries(config, names or [*config.static, ""]):
-        value = "(hidden)" if entry.sensitive else "(not set)" if entry.value is None else entry.value
-        stands_in = config.origin(entry.name) == default_file.ORIGIN and entry.source is Source.STATIC_BROKER
-        source = default_file.ORIGIN if stands_in else entry.source.name.lower().replace("_", " ")
-        print(f"{entry.name}={value}  # {source}")
-        if keys and entry.doc:
-            print(f"    {entry.doc}")
-    return OK
 
 
 def run() -> NoReturn:
