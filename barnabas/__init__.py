@@ -54,6 +54,23 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _open_what_is_closed() -> None:
+    """Standard files that whoever started us has closed (`>&-`) are /dev/null: else files that are opened would get
+    their numbers, and what is printed would go there.
+    """
+    import os
+    import sys
+
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115  # for good
+
+
 def main() -> None:
     """The `barnabas` command."""
     import signal
@@ -63,6 +80,8 @@ def main() -> None:
         print("barnabas: the broker does not run on Windows itself; run it in WSL", file=sys.stderr)
         sys.exit(2)
 
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        _open_what_is_closed()
     # First of all: Ctrl-C ends the process as SIGTERM does, not with a traceback out of some import.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from barnabas.server.runtime import signals

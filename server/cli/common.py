@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from barnabas.server.cli.output import discard_output
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
@@ -82,15 +83,10 @@ def complain(lines: Sequence[str]) -> int:
     return REFUSED
 
 
-def discard_output() -> None:
-    """Our output cannot be written: discard the rest, so that the interpreter does not complain at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def say(*lines: str) -> None:
     try:
         print("\n".join(lines), flush=True)
-    except BrokenPipeError:
+    except OSError:
         discard_output()
         raise
 

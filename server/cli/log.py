@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogDirError
 from barnabas.logdir.offline import LogReader, is_log_dir, open_log, open_log_dir
+from barnabas.server.cli.output import OutputFailed
 from barnabas.server.cli.progress import Progress, readable
 
 STATS_WIDTH = 100
@@ -35,14 +36,13 @@ def run(chosen: argparse.Namespace) -> int:
     for path in chosen.paths:
         if not os.path.exists(path):
             return _complain(f"{path} is not there")
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         code = {"dump": _dump, "verify": _verify, "stats": _stats}[chosen.action](chosen)
         sys.stdout.flush()
         return code
     except LogDirError as error:
         return _complain(str(error))
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputFailed):
         raise
     except OSError as error:
         return _complain(f"{error.filename or 'a file'} cannot be read: {error.strerror or error}")

@@ -17,6 +17,7 @@ from barnabas.logdir import LogDirError
 from barnabas.logdir.offline import Batch, LogReader, LogRecord, SegmentReader, is_log_dir, open_log, open_log_dir
 from barnabas.logdir.offline.decode import TOPICS, decode_control, decode_record, show_bytes
 from barnabas.logdir.offline.files import LOG, kind_of, rows
+from barnabas.server.cli.output import OutputFailed
 
 TIME_TYPES = ("create time", "append time")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -147,7 +148,7 @@ class Dump:
                 self._complain(f"{segment.path}, position {done}: {segment.size - done} bytes are no whole batch")
         except (KafkaError, LogDirError) as error:
             self._fail(_text(error))
-        except BrokenPipeError:  # of what we write to
+        except (BrokenPipeError, OutputFailed):  # of what we write to
             raise
         except OSError as error:
             self._fail(f"{segment.path}: {error.strerror or error}")

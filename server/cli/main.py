@@ -27,7 +27,6 @@ from barnabas.server.cli.common import (
     add_logging,
     add_settings,
     complain,
-    discard_output,
     load_settings,
     port,
     say,
@@ -37,6 +36,7 @@ from barnabas.server.cli.common import (
     set_up_log,
     topics_of,
 )
+from barnabas.server.cli.output import OutputFailed, discard_output, take_output
 
 if TYPE_CHECKING:
     from barnabas.replication import TopicRequest
@@ -239,8 +239,14 @@ _BROKERS = {"serve": _add_serve, "dev": _add_dev}
 
 
 def _parsed(command_line: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Raises SystemExit, with the usage of the command that was called where the arguments cannot be used."""
-    chosen, unknown = command_line.parse_known_args(arguments)
+    """Raises SystemExit, with the usage of the command that was called where the arguments cannot be used; OSError
+    where help cannot be printed.
+    """
+    try:
+        chosen, unknown = command_line.parse_known_args(arguments)
+    except SystemExit:
+        sys.stdout.flush()
+        raise
     if unknown:
         _called(command_line, chosen).error(f"unrecognized arguments: {' '.join(unknown)}")
     return chosen
@@ -263,20 +269,20 @@ def main(
     """Run one command; returns the exit code. `environ`: os.environ if None. `signals`:
     `barnabas.server.runtime.signals` where the process is ours, and with it what its signals do.
     """
-    command_line = parser(sys.argv[1:] if arguments is None else arguments)
-    chosen = _parsed(command_line, arguments)
-    if chosen.command not in _BROKERS:
-        gc.enable()
     environment = os.environ if environ is None else environ
-    if chosen.version:
-        from barnabas.server.runtime.program import version
-
-        print(f"barnabas {version()}")
-        return OK
-    if chosen.command is None:
-        command_line.print_help()
-        return REFUSED
     try:
+        command_line = parser(sys.argv[1:] if arguments is None else arguments)
+        chosen = _parsed(command_line, arguments)
+        if chosen.command not in _BROKERS:
+            gc.enable()
+        if chosen.version:
+            from barnabas.server.runtime.program import version
+
+            print(f"barnabas {version()}", flush=True)
+            return OK
+        if chosen.command is None:
+            print(command_line.format_help(), end="", flush=True)
+            return REFUSED
         if chosen.command == "serve":
             return _serve(chosen, environment)
         if chosen.command == "dev":
@@ -291,17 +297,17 @@ def main(
             return store.run(chosen)
         if signals is not None:
             signals.as_python_does()
+        from barnabas.server.cli.client import client_arguments
+
         if chosen.command == "log":
             from barnabas.server.cli import log as log_cli_run
 
-            return log_cli_run.run(chosen)
-        if chosen.command == "wire":
+            code = log_cli_run.run(chosen)
+        elif chosen.command == "wire":
             from barnabas.server.cli import wire
 
-            return wire.run(chosen)
-        from barnabas.server.cli.client import client_arguments
-
-        if chosen.command in client_arguments.COMMANDS:
+            code = wire.run(chosen)
+        elif chosen.command in client_arguments.COMMANDS:
             from barnabas.server.cli.client import client_commands
 
             code = client_commands.run(chosen, environment)
@@ -328,7 +334,8 @@ def main(
     except OSError as error:  # `barnabas config --all > /dev/full`, no room for a temporary directory
         from barnabas.server.runtime.wording import in_words
 
-        print(f"barnabas: {in_words(error)}", file=sys.stderr)
+        about = "standard output cannot be written: " if isinstance(error, OutputFailed) else ""
+        print(f"barnabas: {about}{in_words(error)}", file=sys.stderr)
         discard_output()
         return FAILED
 
@@ -511,6 +518,7 @@ def run() -> NoReturn:
     """The console script."""
     from barnabas.server.runtime import signals
 
+    take_output()
     # Loading modules makes no garbage: collections would be a twentieth of a broker's start, whose `_run` enables them.
     gc.disable()
     try:

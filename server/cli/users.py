@@ -16,6 +16,7 @@ import trio
 from barnabas.logdir import LogDirError
 from barnabas.replication import USER_CONFIG, BadNode, Store, StoreError, make_roots, write_config
 from barnabas.replication.tree.users import read_users
+from barnabas.server.cli.output import OutputFailed
 from barnabas.server.cluster.identity import open_store
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime.offload import in_thread
@@ -40,6 +41,8 @@ def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
         return 2
     try:
         return trio.run(_with_store, config, partial(_act, chosen, added))
+    except OutputFailed:
+        raise
     except (LogDirError, StoreError, OSError, BadNode) as error:
         print(f"barnabas: {in_words(error)}", file=sys.stderr)
         return 1

@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 import trio
 
 from barnabas.server.cli.common import FAILED, OK, REFUSED, complain
+from barnabas.server.cli.output import OutputFailed
 from barnabas.server.client.approach import Approach
 from barnabas.server.runtime.wording import causes, in_words
 from barnabas.server.wire import tape
@@ -34,7 +35,7 @@ _PRIVATE: Final = 0o600
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Do what was chosen; returns the exit code. Raises BrokenPipeError."""
+    """Do what was chosen; returns the exit code. Raises BrokenPipeError, OutputFailed."""
     approach = Approach()
     if chosen.command_config is not None:
         from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
@@ -133,12 +134,12 @@ def _text(value: Any) -> str:
 
 
 def _failed(group: BaseExceptionGroup[BaseException]) -> int:
-    """What ended the tap. Raises BrokenPipeError, and what nobody expects."""
+    """What ended the tap. Raises BrokenPipeError, OutputFailed, and what nobody expects."""
     for each in causes(group):
         if isinstance(each, CannotTap):
             complain([str(each)])
             return REFUSED
-        if isinstance(each, BrokenPipeError):
+        if isinstance(each, (BrokenPipeError, OutputFailed)):
             raise each
         if isinstance(each, OSError):
             complain([in_words(each)])

@@ -158,11 +158,11 @@ def _topic(topic: argparse.ArgumentParser) -> None:
     listing.add_argument("--internal", action="store_true", help="Kafka's internal topics, too")
     _json(listing)
     describe = _action(actions, "describe", "leaders, replicas, offsets, sizes and settings")
-    describe.add_argument("names", nargs="+", metavar="TOPIC")
+    describe.add_argument("names", type=name, nargs="+", metavar="TOPIC")
     describe.add_argument("--all", action="store_true", help="every setting, not only those that are set")
     _json(describe)
     create = _action(actions, "create", "make topics")
-    create.add_argument("names", nargs="+", metavar="TOPIC")
+    create.add_argument("names", type=name, nargs="+", metavar="TOPIC")
     create.add_argument(
         "--partitions", type=_positive, default=-1, metavar="N", help="(default: the broker's num.partitions)"
     )
@@ -172,16 +172,16 @@ def _topic(topic: argparse.ArgumentParser) -> None:
     _set(create)
     create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no error")
     alter = _action(actions, "alter", "change settings, add partitions")
-    alter.add_argument("names", nargs="+", metavar="TOPIC")
+    alter.add_argument("names", type=name, nargs="+", metavar="TOPIC")
     _set(alter)
     alter.add_argument(
-        "--unset", action="append", default=[], metavar="KEY", help="back to the default; may be repeated"
+        "--unset", type=name, action="append", default=[], metavar="KEY", help="back to the default; may be repeated"
     )
     alter.add_argument(
         "--partitions", type=_positive, metavar="N", help="have so many; there cannot be fewer than before"
     )
     delete = _action(actions, "delete", "delete topics with all their records")
-    delete.add_argument("names", nargs="+", metavar="TOPIC")
+    delete.add_argument("names", type=name, nargs="+", metavar="TOPIC")
 
 
 def _group(group: argparse.ArgumentParser) -> None:
@@ -191,7 +191,7 @@ def _group(group: argparse.ArgumentParser) -> None:
     listing.add_argument("-l", "--long", action="store_true", help="members, and how far they are behind, too")
     _json(listing)
     describe = _action(actions, "describe", "members, offsets, lag in records and in time")
-    describe.add_argument("names", nargs="+", metavar="GROUP")
+    describe.add_argument("names", type=name, nargs="+", metavar="GROUP")
     _json(describe)
     reset = _action(
         actions,
@@ -199,9 +199,10 @@ def _group(group: argparse.ArgumentParser) -> None:
         "set offsets",
         "Show where the group would go on reading, and with --yes have it so. The group must have no members.",
     )
-    reset.add_argument("name", metavar="GROUP")
+    reset.add_argument("name", type=name, metavar="GROUP")
     reset.add_argument(
         "--topic",
+        type=name,
         action="append",
         metavar="TOPIC[:N,…]",
         help="only these partitions; also of topics it has not read yet (default: all it has read)",
@@ -212,11 +213,11 @@ def _group(group: argparse.ArgumentParser) -> None:
     reset.add_argument("--yes", action="store_true", help="do it")
     _json(reset)
     delete = _action(actions, "delete", "delete groups that have no members, with their offsets")
-    delete.add_argument("names", nargs="+", metavar="GROUP")
+    delete.add_argument("names", type=name, nargs="+", metavar="GROUP")
 
 
 def _consume(consume: argparse.ArgumentParser) -> None:
-    consume.add_argument("topic", metavar="TOPIC")
+    consume.add_argument("topic", type=name, metavar="TOPIC")
     consume.add_argument(
         "--from", dest="start", metavar="WHERE", help="earliest, latest, an offset, a time, or how long ago (15m)"
     )
@@ -237,7 +238,7 @@ def _consume(consume: argparse.ArgumentParser) -> None:
 
 
 def _produce(produce: argparse.ArgumentParser) -> None:
-    produce.add_argument("topic", metavar="TOPIC")
+    produce.add_argument("topic", type=name, metavar="TOPIC")
     produce.add_argument("--key", metavar="TEXT", help="the key of all records")
     produce.add_argument("--key-separator", metavar="TEXT", help="lines are key, this, value; for example ':'")
     produce.add_argument(
@@ -276,8 +277,17 @@ def _set(action: argparse.ArgumentParser) -> None:
     )
 
 
+def name(text: str) -> str:
+    """What brokers are asked for: Kafka's texts are UTF-8. Bytes that are not arrive here as halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not UTF-8") from None
+    return text
+
+
 def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
+    key, equals, value = name(text).partition("=")
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"KEY=VALUE is expected, not {text[:60]!r}")
     return key, value

@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from barnabas.server.cli.client.client_results import FAILED, REFUSED, Command, Unclear, complain
+from barnabas.server.cli.output import OutputFailed
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.client import open_client
 from barnabas.server.client.failures import ClientError
@@ -24,7 +25,7 @@ _DEFAULT: Final = "localhost:9092"
 
 
 def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """Do what was chosen; returns the exit code. Raises KeyboardInterrupt, BrokenPipeError."""
+    """Do what was chosen; returns the exit code. Raises KeyboardInterrupt, BrokenPipeError, OutputFailed."""
     try:
         approach = approach_by(chosen.command_config)
         return trio.run(_with_client, chosen, bootstrap_of(chosen, environ), approach, _command(chosen))
@@ -39,6 +40,9 @@ def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
         leaves = causes(group)
         if any(isinstance(each, KeyboardInterrupt) for each in leaves):
             raise KeyboardInterrupt from None
+        for each in leaves:
+            if isinstance(each, (BrokenPipeError, OutputFailed)):
+                raise each from None
         raise
 
 

@@ -54,4 +54,5 @@ def complain_of(failed: Iterable[tuple[str, Failed]]) -> int:
 def print_json(document: Any) -> None:
     import json
 
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    has_all = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(document, indent=2, ensure_ascii=not has_all))

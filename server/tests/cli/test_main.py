@@ -17,6 +17,7 @@ import pytest
 from barnabas.replication import TopicRequest
 from barnabas.server.broker import process
 from barnabas.server.cli import main as cli
+from barnabas.server.cli.client import client_arguments
 from barnabas.server.config.broker import BrokerConfig
 from barnabas.server.runtime import program
 from barnabas.server.settings.endpoints import ListenAddress
@@ -212,7 +213,7 @@ def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
                 yield from options(below, (*path, name))
-        elif action.type is not None:
+        elif action.type not in (None, client_arguments.name) and action.option_strings:
             yield path, action.option_strings[-1]  # behind its letter, if it has one
 
 
@@ -530,7 +531,10 @@ def test_output_that_cannot_be_written() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, str(ROOT / "barnabas" / "__main__.py"), "config", "--all"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (1, "barnabas: no space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "barnabas: standard output cannot be written: no space left on device\n",
+    )
 
 
 # -- the face ---------------------------------------------------------------------------------------------------------

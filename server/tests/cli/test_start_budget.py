@@ -63,6 +63,7 @@ def test_a_broker_loads_what_its_listeners_want() -> None:
 def test_the_collector_rests_for_brokers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """And for them until they are loaded."""
     found: list[bool] = []
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # `run` takes it for itself
     monkeypatch.setattr(cli, "_serve", lambda *_: 0)
     try:
         for argument in ("serve", "--version"):
