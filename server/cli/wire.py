@@ -22,7 +22,7 @@ import trio
 from barnabas.server.cli.common import FAILED, OK, REFUSED, complain
 from barnabas.server.cli.output import OutputFailed
 from barnabas.server.client.approach import Approach
-from barnabas.server.runtime.wording import causes, in_words
+from barnabas.server.runtime.wording import causes, in_words, system_says
 from barnabas.server.wire import tape
 from barnabas.server.wire.addresses import Address
 from barnabas.server.wire.conversation import Event
@@ -54,9 +54,11 @@ def _tap(chosen: argparse.Namespace, approach: Approach) -> int:
         recording = None
         if chosen.record is not None:
             try:
-                recording = stack.enter_context(_private(chosen.record))
+                recording = stack.enter_context(_private(chosen.record, overwrite=chosen.overwrite))
+            except FileExistsError:
+                return complain([f"{chosen.record} is there already; with --overwrite the new recording replaces it"])
             except OSError as error:
-                return complain([f"{chosen.record} cannot be written: {in_words(error)}"])
+                return complain([f"{chosen.record} cannot be written: {system_says(error)}"])
         tell = _teller(partial(_is_wanted, chosen), with_body=not chosen.no_body)
         limits = EVERYTHING if chosen.full else Limits()
         try:
@@ -95,7 +97,7 @@ def _replay(chosen: argparse.Namespace, approach: Approach) -> int:
     except tape.BadTape as error:
         return complain([f"{chosen.file}: {error}"])
     except OSError as error:
-        return complain([f"{chosen.file} cannot be read: {in_words(error)}"])
+        return complain([f"{chosen.file} cannot be read: {system_says(error)}"])
     same = result.sent - result.differ
     more = f", {result.left_out} could not be sent" if result.left_out else ""
     print(f"barnabas: {result.sent} requests sent, {same} answered as then, {result.differ} not{more}", file=sys.stderr)
@@ -105,9 +107,17 @@ def _replay(chosen: argparse.Namespace, approach: Approach) -> int:
 _UNLIKE: Final = frozenset({"differs", "odd", "left_out"})
 
 
-def _private(path: str) -> TextIO:
-    """A new file, or an old one emptied, that others cannot read. Raises OSError."""
-    Path(path).unlink(missing_ok=True)
+def _private(path: str, *, overwrite: bool) -> TextIO:
+    """A new file that others cannot read, in the place of an empty one or, with `overwrite`, of any; what is no file (a
+    pipe, /dev/null) is written to. Raises OSError, FileExistsError if it would be overwritten.
+    """
+    old = Path(path)
+    if old.exists():
+        if not old.is_file():
+            return open(path, "w", encoding="utf-8")
+        if old.stat().st_size and not overwrite:
+            raise FileExistsError
+        old.unlink()
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w", encoding="utf-8")
 
 

@@ -52,8 +52,14 @@ def add_parser(commands: Commands, called: Sequence[str] | None) -> None:
     )
     tap.add_argument("--to", type=address, required=True, metavar="HOST:PORT", help="the broker")
     tap.add_argument("--record", metavar="FILE", help="record what passes, to be replayed; not log-ins")
+    tap.add_argument("--overwrite", action="store_true", help="also into a file that holds something, which is lost")
     tap.add_argument(
-        "--only", action="append", default=[], metavar="API", help="print this API, `Produce`; may be repeated"
+        "--only",
+        type=api,
+        action="append",
+        default=[],
+        metavar="API",
+        help="print this API, `Produce`; may be repeated",
     )
     tap.add_argument("--odd", action="store_true", help="print only what is odd or has an error")
     tap.add_argument("--no-body", action="store_true", help="leave the messages out")
@@ -86,6 +92,23 @@ def _connection(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--command-config", metavar="FILE", help="how to come to brokers, by Apache Kafka's names: TLS, who logs in"
     )
+
+
+def api(text: str) -> str:
+    """An API's name as it is printed; the text may have it in any case, as METADATA or list-offsets too."""
+    from barnabas.server.wire.conversation import NAMES
+
+    if re.fullmatch("API [0-9]{1,5}", text):  # one that this program does not know
+        return text
+    names = {name.replace(" ", "").lower(): name for name in NAMES}
+    sought = re.sub("[-_ ]", "", text[:60]).lower()
+    if sought in names:
+        return names[sought]
+    from difflib import get_close_matches
+
+    close = get_close_matches(sought, names, n=1)
+    hint = f" (is {names[close[0]]} meant?)" if close else ""
+    raise argparse.ArgumentTypeError(f"{text[:60]!r} is no API that is known{hint}")
 
 
 def address(text: str) -> tuple[str, int]:

@@ -85,6 +85,12 @@ def name_of(key: int) -> str:
     return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
 
 
+TOKEN: Final = "SASL token"
+UNREADABLE: Final = "unreadable"
+NAMES: Final = frozenset({*map(name_of, _KEYS), TOKEN, UNREADABLE})
+"""What requests are called in events, beside those of APIs that this program does not know."""
+
+
 class Conversation:
     """See the module. number: of the connection, for its events. broker: where it leads. offered: shared by all
     connections to a broker, filled in by its answers.
@@ -109,7 +115,7 @@ class Conversation:
         except DecodeError as error:
             if self._tokens:
                 return self._token(event, frame, now)
-            event.update(request="unreadable", bytes=len(frame) + 4, odd=[str(error)])
+            event.update(request=UNREADABLE, bytes=len(frame) + 4, odd=[str(error)])
             return event
         if self._tokens and header.api_key not in _KEYS:
             return self._token(event, frame, now)
@@ -148,8 +154,8 @@ class Conversation:
         return self._read(request_class(key), version, frame, header.body_offset, event, odd, is_answer=False)
 
     def _token(self, event: Event, frame: bytes, now: float) -> Event:
-        event.update(request="SASL token", bytes=len(frame) + 4)
-        self._asked.append(Asked(None, 0, 0, "SASL token", now))
+        event.update(request=TOKEN, bytes=len(frame) + 4)
+        self._asked.append(Asked(None, 0, 0, TOKEN, now))
         return event
 
     # -- answers -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import trio
 
 from barnabas.kproto.messages import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from barnabas.server.cli import main as cli
+from barnabas.server.cli import wire
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import open_client
 from barnabas.server.client.producer import Producer
@@ -248,6 +250,9 @@ def test_the_command_taps_records_and_replays(tmp_path: Path) -> None:
         assert any("TOPIC_ALREADY_EXISTS" in line for line in out.splitlines())
 
 
+TAP = "wire tap --listen 0 --to a:1"
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -257,6 +262,8 @@ def test_the_command_taps_records_and_replays(tmp_path: Path) -> None:
         ("wire tap --listen 65536 --to a:1", "PORT or HOST:PORT is expected"),
         ("wire replay f --to =a:1", "RECORDED=HOST:PORT is expected"),
         ("wire replay f", "--to"),
+        (f"{TAP} --only metdata", "argument --only: 'metdata' is no API that is known (is Metadata meant?)"),
+        (f"{TAP} --only nonsense", "argument --only: 'nonsense' is no API that is known\n"),
         ("wire", "ACTION"),
     ],
 )
@@ -276,5 +283,41 @@ def test_files_that_cannot_be_used(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "it is no recording of `barnabas wire tap`" in capfd.readouterr().err
     assert cli.main(["wire", "replay", str(missing), "--to", "b=a:1"]) == 2
     assert "one --to HOST:PORT is expected" in capfd.readouterr().err
-    assert cli.main(["wire", "tap", "--listen", "0", "--to", "a:1", "--record", str(tmp_path / "no" / "file")]) == 2
-    assert "cannot be written" in capfd.readouterr().err
+    nowhere = tmp_path / "no" / "file"
+    assert cli.main([*TAP.split(), "--record", str(nowhere)]) == 2
+    assert capfd.readouterr().err == f"barnabas: {nowhere} cannot be written: no such file or directory\n"
+    assert cli.main(["wire", "replay", str(nowhere), "--to", "a:1"]) == 2
+    assert capfd.readouterr().err == f"barnabas: {nowhere} cannot be read: no such file or directory\n"
+
+
+def test_apis_in_any_case() -> None:
+    words = ["metadata", "LIST_OFFSETS", "offsetCommit", "sasl token", "API 99"]
+    line = [*TAP.split(), *(f"--only={word}" for word in words)]
+    assert cli.parser(line).parse_args(line).only == ["Metadata", "ListOffsets", "OffsetCommit", "SASL token", "API 99"]
+
+
+def test_a_recording_is_not_overwritten_unasked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stopped(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(wire, "_tap_until_stopped", stopped)
+    line = [*TAP.split(), "--record"]
+    old = tmp_path / "old.tape"
+    old.write_text("all that was said")
+    assert cli.main([*line, str(old)]) == 2
+    assert capfd.readouterr().err == (
+        f"barnabas: {old} is there already; with --overwrite the new recording replaces it\n"
+    )
+    assert old.read_text() == "all that was said"
+    assert cli.main([*line, str(old), "--overwrite"]) == 0
+    assert old.read_text() == ""
+    assert old.stat().st_mode & 0o777 == 0o600
+    assert cli.main([*line, str(old)]) == 0, "an empty file, as mktemp makes it"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert cli.main([*line, str(pipe)]) == 0
+    assert pipe.is_fifo()
+    os.close(reader)
