@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import sys
 import time
@@ -13,8 +14,8 @@ from typing import Final, TypeVar
 
 import trio
 
-from barnabas.logdir import LogDirError
-from barnabas.replication import USER_CONFIG, BadNode, Store, StoreError, make_roots, write_config
+from barnabas.logdir import LogDirError, LogDirLocked
+from barnabas.replication import METADATA_JOURNAL, USER_CONFIG, BadNode, Store, StoreError, make_roots, write_config
 from barnabas.replication.tree.users import read_users
 from barnabas.server.cli.output import OutputFailed
 from barnabas.server.cluster.identity import open_store
@@ -37,15 +38,47 @@ def run(chosen: argparse.Namespace, config: BrokerConfig) -> int:
     try:
         added = _added(chosen.scram) if chosen.action == "add" else []
     except ValueError as error:
-        print(f"barnabas: {error}", file=sys.stderr)
+        _complain(str(error))
         return 2
+    where = _where(config)
+    if chosen.action != "add" and not config.is_clustered:  # what only looks makes no directory and no store
+        stores = _stores(config)
+        if not stores:
+            _complain(f"there is no metadata store in {where}: no broker has run on it, and no user was added")
+            return 1
+        if len(stores) == 1:
+            config = config.with_static("log.dirs", stores[0])
     try:
-        return trio.run(_with_store, config, partial(_act, chosen, added))
+        return trio.run(_with_store, config, partial(_act, chosen, added, where))
     except OutputFailed:
         raise
-    except (LogDirError, StoreError, OSError, BadNode) as error:
-        print(f"barnabas: {in_words(error)}", file=sys.stderr)
+    except LogDirLocked:
+        _complain(
+            f"a broker runs on {where}, and its users are its own meanwhile: ask it with "
+            "kafka-configs --bootstrap-server HOST:PORT --entity-type users"
+        )
         return 1
+    except (LogDirError, StoreError, OSError, BadNode) as error:
+        _complain(in_words(error))
+        return 1
+
+
+def _complain(text: str) -> None:
+    print(f"barnabas: {text}", file=sys.stderr)
+
+
+def _where(config: BrokerConfig) -> str:
+    """Where the store is, in words."""
+    if config.store_socket is not None:
+        return f"the store at {config.store_socket}"
+    if config.is_clustered:
+        return f"ZooKeeper at {config.get_optional_str('zookeeper.connect')}"
+    return ", ".join(_stores(config) or config.log_dirs)
+
+
+def _stores(config: BrokerConfig) -> list[str]:
+    """The log directories that hold a store."""
+    return [path for path in config.log_dirs if os.path.exists(os.path.join(path, METADATA_JOURNAL))]
 
 
 def _added(texts: Iterable[str]) -> list[Added]:
@@ -93,26 +126,28 @@ async def _with_store(config: BrokerConfig, act: Callable[[Store], Awaitable[T]]
         dirs.unlock()
 
 
-async def _act(chosen: argparse.Namespace, added: list[Added], store: Store) -> int:
-    await make_roots(store)
+async def _act(chosen: argparse.Namespace, added: list[Added], where: str, store: Store) -> int:
     if chosen.action == "add":
+        await make_roots(store)
         for name, mechanism, credential in added:
             await write_config(store, USER_CONFIG, name, partial(_with, {mechanism.value: credential.text()}))
-            print(f"{name}: {mechanism.value} with {credential.iterations} iterations")
+            print(f"{name}: {mechanism.value} with {credential.iterations} iterations, in {where}")
         return 0
     known = ScramUsers(b"")
     for name, config in (await read_users(store, _unreadable)).items():
         for problem in known.put(name, config):
-            print(f"barnabas: {problem}", file=sys.stderr)
+            _complain(problem)
     if chosen.action == "list":
         for name in known.names:
             held = sorted((one.value, credential.iterations) for one, credential in known.credentials(name).items())
             print(f"{name}: {', '.join(f'{mechanism} with {iterations} iterations' for mechanism, iterations in held)}")
+        if not known.names:
+            _complain(f"no user has SCRAM credentials in {where}")
         return 0
     doomed = [one for one in known.credentials(chosen.name) if chosen.mechanism in (None, one.value)]
     if not doomed:
         which = chosen.mechanism or "SCRAM"
-        print(f"barnabas: there is no user {chosen.name} with a {which} credential", file=sys.stderr)
+        _complain(f"there is no user {chosen.name} with a {which} credential in {where}")
         return 1
     await write_config(store, USER_CONFIG, chosen.name, lambda stored: _without(stored, doomed))
     print(f"{chosen.name}: removed {', '.join(sorted(one.value for one in doomed))}")
@@ -129,4 +164,4 @@ def _without(stored: Mapping[str, str], doomed: Iterable[ScramMechanism]) -> dic
 
 
 def _unreadable(error: BadNode) -> None:
-    print(f"barnabas: {error}", file=sys.stderr)
+    _complain(str(error))

@@ -26,8 +26,8 @@ def added(text: str) -> tuple[str, ...]:
 
 
 def test_added_listed_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(tmp_path, "list") == 0
     assert call(tmp_path, *added("SCRAM-SHA-256=[name=alice,password=secret]")) == 0
+    assert capsys.readouterr().out == f"alice: SCRAM-SHA-256 with 4096 iterations, in {tmp_path}\n"
     assert call(tmp_path, *added("SCRAM-SHA-512=[name=alice,iterations=8192,password=secret]")) == 0
     assert call(tmp_path, *added('SCRAM-SHA-512=[name="b b",password="secret"]')) == 0
     capsys.readouterr()
@@ -42,7 +42,26 @@ def test_added_listed_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert call(tmp_path, "list") == 0
     assert capsys.readouterr().out == "alice: SCRAM-SHA-512 with 8192 iterations\n"
     assert call(tmp_path, "remove", "bob") == 1
-    assert "there is no user bob with a SCRAM credential" in capsys.readouterr().err
+    assert f"there is no user bob with a SCRAM credential in {tmp_path}" in capsys.readouterr().err
+    assert call(tmp_path, "remove", "alice") == 0
+    assert call(tmp_path, "list") == 0
+    assert capsys.readouterr().err == f"barnabas: no user has SCRAM credentials in {tmp_path}\n"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["remove", "alice"]])
+def test_who_looks_makes_nothing(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory that is misspelt stays one that is not there; and the others of a broker, too."""
+    there, typo, other = tmp_path / "there", tmp_path / "typo", tmp_path / "other"
+    there.mkdir()
+    for directory in (typo, there):
+        assert call(directory, *arguments) == 1
+        assert capsys.readouterr().err == (
+            f"barnabas: there is no metadata store in {directory}: no broker has run on it, and no user was added\n"
+        )
+    assert [list(tmp_path.iterdir()), list(there.iterdir())] == [[there], []]
+    assert call(there, *added("SCRAM-SHA-256=[name=alice,password=secret]")) == 0
+    assert cli.main(["users", *arguments, "--set", f"log.dirs={other},{there}", "--no-env"], {}) == 0
+    assert not other.exists()
 
 
 def test_users_from_standard_input(
@@ -51,12 +70,14 @@ def test_users_from_standard_input(
     lines = "SCRAM-SHA-256=[name=a,password=secret]\n\nSCRAM-SHA-256=[name=b,password=secret]\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     assert call(tmp_path, *added("-")) == 0
-    assert capsys.readouterr().out == "a: SCRAM-SHA-256 with 4096 iterations\nb: SCRAM-SHA-256 with 4096 iterations\n"
+    assert capsys.readouterr().out == (
+        f"a: SCRAM-SHA-256 with 4096 iterations, in {tmp_path}\nb: SCRAM-SHA-256 with 4096 iterations, in {tmp_path}\n"
+    )
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert call(tmp_path, *added("-")) == 2
 
 
-async def test_a_broker_started_afterwards_knows_them(tmp_path: Path) -> None:
+async def test_a_broker_started_afterwards_knows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import trio
 
     one = "SCRAM-SHA-256=[name=alice,password=secret,salt=c2FsdA==]"
@@ -66,7 +87,12 @@ async def test_a_broker_started_afterwards_knows_them(tmp_path: Path) -> None:
         assert found is not None
         assert found.credential == make_credential(SHA_256, "secret", b"salt", 4096)
         # While it runs, the directory is its own.
-        assert await trio.to_thread.run_sync(call, tmp_path, "list") == 1
+        for arguments in (["list"], ["remove", "alice"], added(one)):
+            capsys.readouterr()
+            assert await trio.to_thread.run_sync(call, tmp_path, *arguments) == 1
+            said = capsys.readouterr().err
+            assert said.startswith(f"barnabas: a broker runs on {tmp_path}, ")
+            assert "kafka-configs" in said
 
 
 @pytest.mark.parametrize(
