@@ -41,7 +41,7 @@ def run(chosen: argparse.Namespace) -> int:
         from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
 
         try:
-            approach = read_approach(chosen.command_config)
+            approach = read_approach(chosen.command_config, lambda text: print(f"barnabas: {text}", file=sys.stderr))
         except Unusable as error:
             return complain([str(error)])
     if chosen.action == "replay":

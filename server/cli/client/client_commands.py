@@ -99,6 +99,6 @@ def approach_by(command_config: str | None) -> Approach:
     from barnabas.server.client.command_config import Unusable, read_approach  # loads TLS
 
     try:
-        return read_approach(command_config)
+        return read_approach(command_config, complain)
     except Unusable as error:
         raise Unclear(str(error)) from None
