@@ -68,7 +68,9 @@ def _open_what_is_closed() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             os.set_inheritable(number, True)
-            setattr(sys, name, open(number, "r" if name == "stdin" else "w", closefd=False))  # noqa: SIM115  # for good
+            mode = "r" if name == "stdin" else "w"
+            file = open(number, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115  # for good
+            setattr(sys, name, file)
 
 
 def main() -> None:

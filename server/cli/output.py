@@ -43,7 +43,7 @@ def take_output() -> None:
     output = _Output(given.fileno(), "w", closefd=False)
     buffered = output if isinstance(given.buffer, io.RawIOBase) else io.BufferedWriter(output)  # PYTHONUNBUFFERED
     sys.stdout = io.TextIOWrapper(
-        buffered,  # type: ignore[arg-type]
+        buffered,
         encoding=given.encoding,
         errors="backslashreplace",
         line_buffering=given.line_buffering,

@@ -35,6 +35,7 @@ def test_closed_files(line: str, code: int, redirected: str) -> None:
 def test_nothing_at_all_is_open() -> None:
     assert ran("--version", ">&- <&- 2>&-").returncode == 0
     assert ran("topic list -b 127.0.0.1:1", ">&- <&- 2>&-").returncode == 1
+    assert ran("topic describe \\'\udcff", ">&- <&- 2>&-").returncode == 2
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
