@@ -64,7 +64,7 @@ class BlockingClient:
             self._log_in(credentials)
 
     def _start_tls(self, tls: SSLContext, host: str) -> None:
-        from barnabas.server.network.tls_words import why_no_tls
+        from barnabas.server.runtime.tls_words import why_no_tls
 
         try:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from barnabas.server.network.peers import Connect, PeerError
-from barnabas.server.network.tls_words import why_no_tls
+from barnabas.server.runtime.tls_words import why_no_tls
 
 if TYPE_CHECKING:
     import ssl
