@@ -18,7 +18,7 @@ MESSAGES = re.findall(r"^\| `([^`]*)` \|", TEXT.partition("## Messages")[2], re.
 
 def test_the_messages(tmp_path: Path) -> None:
     """All of the table, provoked."""
-    assert len(MESSAGES) == 8
+    assert len(MESSAGES) == 9
     stranger = Stranger(tmp_path)
     stranger.types(texts("docs/security.md", "From nothing to TLS, SCRAM and access control", "sh")[0])
     listeners = "listeners=PLAINTEXT://0.0.0.0:9092,SSL://localhost:9093"
@@ -43,6 +43,9 @@ def test_the_messages(tmp_path: Path) -> None:
         stranger.types("openssl s_client -connect localhost:9093 -verify_return_error < /dev/null", code=1)
         broker.wait_for("TLS on listener")
         stranger.types("barnabas health --bootstrap localhost:9092")
+        stranger.types("echo security.protocol=SSL > tls.properties")
+        asking = "barnabas health --bootstrap localhost:9092 --command-config tls.properties --timeout 5"
+        said += stranger.types(asking, code=1).stderr
         said += broker.errors
     for message in MESSAGES:
         pattern = ".*".join(re.escape(part) for part in message.split("…"))
