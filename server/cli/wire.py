@@ -21,6 +21,7 @@ import trio
 
 from barnabas.server.cli.common import FAILED, OK, REFUSED, complain
 from barnabas.server.cli.output import OutputFailed
+from barnabas.server.cli.output_reader import until_unread
 from barnabas.server.client.approach import Approach
 from barnabas.server.runtime.wording import causes, in_words, system_says
 from barnabas.server.wire import tape
@@ -78,7 +79,13 @@ async def _tap_until_stopped(
     tap = Tap(Address(*chosen.listen), Address(*chosen.to), tell, approach=approach, limits=limits, recording=recording)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
+
+            async def end_unread() -> None:
+                await until_unread()
+                nursery.cancel_scope.cancel()
+
             where = await nursery.start(tap.run)
+            nursery.start_soon(end_unread)
             print(f"barnabas: clients of {Address(*chosen.to)} connect to {where}", file=sys.stderr, flush=True)
             async for _ in signals:
                 nursery.cancel_scope.cancel()

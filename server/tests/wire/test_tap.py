@@ -321,3 +321,14 @@ def test_a_recording_is_not_overwritten_unasked(
     assert cli.main([*line, str(pipe)]) == 0
     assert pipe.is_fifo()
     os.close(reader)
+
+
+def test_it_ends_when_nobody_reads_its_output(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`barnabas wire tap … | head -1`, and no client comes any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr("sys.stdout", output)
+        assert cli.main(TAP.split()) == 0
