@@ -23,7 +23,7 @@ from typing import Any, Protocol, TextIO
 from compat_tests.runner.plan import Step
 
 POLL_S = 0.2
-ENDINGS: tuple[tuple[signal.Signals | None, float], ...] = ((None, 5), (signal.SIGINT, 20), (signal.SIGKILL, 5))
+ENDINGS: tuple[tuple[signal.Signals | None, float], ...] = ((None, 20), (signal.SIGINT, 20), (signal.SIGKILL, 5))
 """How steps end that are not wanted any more: by themselves, interrupted, killed; and seconds for each."""
 SAYS = "== "
 

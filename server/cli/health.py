@@ -20,6 +20,7 @@ from barnabas.server.client.failures import ClientError, Unreachable
 from barnabas.server.client.view import ClusterView
 
 _LOCALHOST: Final = "localhost"
+_OWN_LISTENERS: Final = "KAFKA_LISTENERS"
 
 
 class Unhealthy(Exception):
@@ -29,7 +30,10 @@ class Unhealthy(Exception):
 def run(chosen: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Do what was chosen; returns the exit code."""
     try:
-        bootstrap = client_commands.bootstrap_of(chosen, environ, lambda: bootstrap_of(environ))
+        if chosen.bootstrap is None and _OWN_LISTENERS in environ:
+            bootstrap = [bootstrap_of(environ)]  # a container's check is about its own broker, whatever it asks else
+        else:
+            bootstrap = client_commands.bootstrap_of(chosen, environ, lambda: bootstrap_of(environ))
         print(check(bootstrap, chosen.timeout, client_commands.approach_by(chosen.command_config)))
     except Unclear as error:
         complain(str(error))

@@ -224,8 +224,8 @@ def _add_health(commands: Commands) -> None:
         "--bootstrap",
         metavar="HOST:PORT",
         help=(
-            "the broker (default: $BARNABAS_BOOTSTRAP, else where the KAFKA_* variables let one listen, else "
-            "localhost:9092)"
+            "the broker (default: where $KAFKA_LISTENERS lets one listen, as in a container, else "
+            "$BARNABAS_BOOTSTRAP, else localhost:9092)"
         ),
     )
     health.add_argument(

@@ -78,7 +78,16 @@ def _where(config: BrokerConfig) -> str:
 
 def _stores(config: BrokerConfig) -> list[str]:
     """The log directories that hold a store."""
-    return [path for path in config.log_dirs if os.path.exists(os.path.join(path, METADATA_JOURNAL))]
+    return [path for path in config.log_dirs if _is_there(os.path.join(path, METADATA_JOURNAL))]
+
+
+def _is_there(path: str) -> bool:
+    """Raises OSError where that cannot be found out."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _added(texts: Iterable[str]) -> list[Added]:

@@ -115,7 +115,7 @@ _UNLIKE: Final = frozenset({"differs", "odd", "left_out"})
 
 
 def _private(path: str, *, overwrite: bool) -> TextIO:
-    """A new file that others cannot read, in the place of an empty one or, with `overwrite`, of any; what is no file (a
+    """A file that others cannot read, new, or empty before, or with `overwrite` any; what is no file (a
     pipe, /dev/null) is written to. Raises OSError, FileExistsError if it would be overwritten.
     """
     old = Path(path)
@@ -124,8 +124,9 @@ def _private(path: str, *, overwrite: bool) -> TextIO:
             return open(path, "w", encoding="utf-8")
         if old.stat().st_size and not overwrite:
             raise FileExistsError
-        old.unlink()
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w", encoding="utf-8")
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE)
+    os.fchmod(number, _PRIVATE)  # it may have been there, and others have read it
+    return os.fdopen(number, "w", encoding="utf-8")
 
 
 def _is_wanted(chosen: argparse.Namespace, event: Event) -> bool:

@@ -21,7 +21,7 @@ from barnabas.kproto.messages import FindCoordinatorRequest, MetadataRequest
 from barnabas.server.client.approach import Approach
 from barnabas.server.client.connections import MAIN, Pool, approached, endpoint, tcp, words_of
 from barnabas.server.client.errands import PORTION, Errands, Trip
-from barnabas.server.client.failures import ClientError, Failed, Refused, Unanswered, Unreachable
+from barnabas.server.client.failures import ClientError, Failed, Refused, Rejected, Unanswered, Unreachable
 from barnabas.server.client.retrying import (
     Pauses,
     Verdict,
@@ -33,7 +33,7 @@ from barnabas.server.client.retrying import (
 )
 from barnabas.server.client.view import ClusterView
 from barnabas.server.network.blocking_client import NoAnswer, split_bootstrap
-from barnabas.server.network.peers import Connect, NotSent, PeerError
+from barnabas.server.network.peers import Connect, NotSent, PeerError, PeerRefused
 
 if TYPE_CHECKING:
     from barnabas.replication import Endpoint
@@ -396,12 +396,14 @@ class Client:
         if error is None:
             return Unreachable(f"{self.bootstrap} did not answer within {self.timeout_s:g} s")
         said = words_of(error)
-        if isinstance(error.__cause__, EOFError) and not self._was_reached and self._protocol == "PLAINTEXT":
+        if isinstance(error, PeerRefused):
+            return Rejected(said)
+        if _was_cut(error) and not self._was_reached and self._protocol == "PLAINTEXT":
             said += " (if this listener wants TLS or a log-in, say how with --command-config)"
         elif isinstance(error.__cause__, ConnectionRefusedError) and not self._was_reached:
             said += " (`barnabas serve` starts a broker, --bootstrap names another one)"
         elif isinstance(error.__cause__, DecodeError):
-            said += " (is it a Kafka broker, and this its listener for clients without TLS?)"
+            return Rejected(f"{said} (is it a Kafka broker, and this its listener for clients without TLS?)")
         return Unreachable(said)
 
     def _about_broker(self, broker_id: int, error: PeerError) -> str:
@@ -442,6 +444,12 @@ async def open_client(
     finally:
         with trio.CancelScope(shield=True):
             await client.aclose()
+
+
+def _was_cut(error: PeerError) -> bool:
+    """The other side closed the connection, one way or the other, instead of an answer."""
+    cause = error.__cause__
+    return isinstance(cause, EOFError) or isinstance(cause and cause.__cause__, ConnectionResetError)
 
 
 def raise_failed(what: str, result: V | Failed, *, sent: bool = False) -> V:

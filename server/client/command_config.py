@@ -41,7 +41,7 @@ def read_values(path: str) -> dict[str, str]:
         raise Unusable(f"{path} cannot be read: {error.strerror or error}") from None
     except PropertiesError as error:
         raise Unusable(f"{path}, {error}") from None
-    if b"\0" in data or not all(each.key.isascii() and each.key.isprintable() for each in entries):
+    if b"\0" in data or not all(each.key.isprintable() for each in entries):
         raise Unusable(f"{path} is no properties file: it must be text, a KEY=VALUE a line")
     return {each.key: each.value for each in entries}
 

@@ -19,6 +19,10 @@ class Unreachable(ClientError):
     """No broker could be asked: no connection, no answer, or nothing that speaks Kafka's protocol. Nothing was done."""
 
 
+class Rejected(Unreachable):
+    """What answers does not take us: the log-in, a certificate, or it is no broker. Waiting does not help."""
+
+
 class Unanswered(ClientError):
     """The request was sent and the connection lost: whether it was carried out is unknown."""
 

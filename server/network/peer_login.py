@@ -17,7 +17,7 @@ import trio
 from barnabas.kproto import ApiKey, DecodeError, ErrorCode, decode, response_class
 from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import SaslAuthenticateRequest, SaslHandshakeRequest
-from barnabas.server.network.peers import Connect, PeerError, SessionStream, read_response
+from barnabas.server.network.peers import Connect, PeerError, PeerRefused, SessionStream, read_response
 from barnabas.server.security.sasl.client import ClientCredentials, ServerRefused, begin
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Session(SessionStream):
         if handshake.error_code:
             offered = ", ".join(handshake.mechanisms) or "none"
             why = f"{ErrorCode.of(handshake.error_code).name}, it offers {offered}"
-            raise PeerError(f"{self.where}: it does not accept {mechanism}: {why}")
+            raise PeerRefused(f"{self.where}: it does not accept {mechanism}: {why}")
         login = begin(credentials, b64encode(secrets.token_bytes(_NONCE_BYTES)))
         token: bytes | None = login.first()
         lifetime_ms = 0
@@ -95,7 +95,7 @@ class _Session(SessionStream):
             answer = await self._ask(SaslAuthenticateRequest(auth_bytes=token))
             if answer.error_code:
                 why = answer.error_message or ErrorCode.of(answer.error_code).name
-                raise PeerError(f"{self.where}: it rejects the log-in of {credentials.user}: {why}")
+                raise PeerRefused(f"{self.where}: it rejects the log-in of {credentials.user}: {why}")
             lifetime_ms = answer.session_lifetime_ms
             try:
                 token = login.answer(bytes(answer.auth_bytes))

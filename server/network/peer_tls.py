@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from barnabas.server.network.peers import Connect, PeerError
+from barnabas.server.network.peers import Connect, PeerError, PeerRefused
 from barnabas.server.runtime.tls_words import why_no_tls
 
 if TYPE_CHECKING:
-    import ssl
-
     from barnabas.replication import Endpoint
 
 _BELOW: Final = {"SSL": "PLAINTEXT", "SASL_SSL": "SASL_PLAINTEXT"}
@@ -35,7 +34,8 @@ def encrypted(connect: Connect, current_context: Callable[[], ssl.SSLContext]) -
         except trio.BrokenResourceError as error:
             await trio.aclose_forcefully(stream)
             why = why_no_tls(error.__cause__ or error)
-            raise PeerError(f"TLS with {endpoint.host}:{endpoint.port} failed: {why}") from None
+            kind = PeerRefused if isinstance(error.__cause__, ssl.SSLCertVerificationError) else PeerError
+            raise kind(f"TLS with {endpoint.host}:{endpoint.port} failed: {why}") from None
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

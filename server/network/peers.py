@@ -17,6 +17,7 @@ session that expires is renewed before the next request (`SessionStream`). TLS i
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -39,12 +40,17 @@ UNLIMITED = 1 << 62
 CONNECT_S = 10.0
 """TCP backs off while a network is down: a new attempt notices sooner that it is up again."""
 _SOFTWARE = "barnabas"
-_TLS_ALERT = b"\x15\x03"
+_TLS_ALERT = re.compile(b"\x15\x03.\x00\x02", re.DOTALL)
+"""Seven bytes; no answer has a length that begins so."""
 _CHUNK = 256 * 1024  # trio's default is 64 KiB, each a system call and a copy
 
 
 class PeerError(Exception):
     """The request to the other broker failed: connection refused or closed, time-out, or an unreadable response."""
+
+
+class PeerRefused(PeerError):
+    """The other broker answers, but does not take us: our log-in, or its certificate. Waiting does not help."""
 
 
 class NotSent(PeerError):
@@ -218,13 +224,13 @@ async def read_response(stream: trio.abc.Stream, correlation_id: int, bytes_max:
         if not data:
             raise EOFError("closed by the peer")
         head += data
+        if _TLS_ALERT.match(head):
+            raise DecodeError("it is TLS")
     size = int.from_bytes(head[:4], "big", signed=True)
     answered = int.from_bytes(head[4:8], "big", signed=True)
     if answered != correlation_id:
         if head.startswith(b"HTTP"):
             raise DecodeError("it is HTTP, not Kafka's protocol")
-        if head.startswith(_TLS_ALERT):
-            raise DecodeError("it is TLS")
         raise DecodeError(f"answer to request {answered} instead of {correlation_id}")
     if not 4 <= size <= bytes_max:
         raise DecodeError(f"frame of {size} bytes")

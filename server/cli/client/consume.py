@@ -19,7 +19,7 @@ from barnabas.server.cli.client.client_results import FAILED, OK, Unclear, compl
 from barnabas.server.cli.client.record_texts import Format, hex_format, text_format
 from barnabas.server.cli.output_reader import while_read
 from barnabas.server.client.client import Client, TopicPartition, raise_failed
-from barnabas.server.client.failures import Failed, Unreachable
+from barnabas.server.client.failures import Failed, Rejected, Unreachable
 from barnabas.server.client.offsets import Span, list_offsets, spans
 from barnabas.server.client.reader import SEARCH_BYTES_MAX, Reader, newest
 from barnabas.server.client.reading import Read, in_time
@@ -130,36 +130,45 @@ async def _read(
 
 
 class _Brokers:
-    """Waits for those that do not answer, and says so once; and again when they answer."""
+    """Waits for brokers that do not answer, and for partitions that cannot be read; says so once, and when that is
+    over.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._away = ""
+        self._are_away = False
+        self._troubled: set[TopicPartition] = set()
         self._tries = 0
 
     async def read(self, reader: Reader) -> list[Read]:
-        """The next records."""
+        """The next records. Raises Rejected."""
         try:
             records = await reader.read()
+        except Rejected:
+            raise
         except Unreachable as error:
-            self._wait(self._client.bootstrap, f"does not answer, waiting ({error})")
+            if not self._are_away:
+                note(f"{self._client.bootstrap} does not answer, waiting ({error})")
+                self._are_away = True
             self._tries += 1
             await trio.sleep(self._client.pauses.after(self._tries))
             return []
         self._tries = 0
-        troubled = reader.troubled
-        if troubled:
-            why = next(iter(troubled.values()))
-            self._wait(_some(map(_name, sorted(troubled))), f"cannot be read now, waiting ({why})")
-        elif self._away:
-            note(f"{self._away} answers again")
-            self._away = ""
+        if self._are_away:
+            note(f"{self._client.bootstrap} answers again")
+            self._are_away = False
+        self._say_changes(reader)
         return records
 
-    def _wait(self, who: str, said: str) -> None:
-        if not self._away:
-            note(f"{who} {said}")
-            self._away = who
+    def _say_changes(self, reader: Reader) -> None:
+        troubled = reader.troubled
+        worse = sorted(troubled.keys() - self._troubled)
+        if worse:
+            note(f"{_some(map(_name, worse))} cannot be read now, waiting ({troubled[worse[0]]})")
+        better = sorted(self._troubled - troubled.keys() - reader.failed.keys())
+        if better:
+            note(f"{_some(map(_name, better))} can be read again")
+        self._troubled = set(troubled)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -232,14 +232,18 @@ async def _reset(chosen: argparse.Namespace, client: Client) -> int:
 
 
 def _within_the_logs(to: To, plan: Mapping[TopicPartition, Reset]) -> None:
-    """An offset that no log has is rather a mistake than a wish to skip all: raises Unclear. A shift ends at the log's
-    end, and it is said.
+    """An offset that no log has reached is rather a mistake than a wish to skip all: raises Unclear. One that is no
+    longer there means the beginning, and a shift ends at the log's end; that is said.
     """
-    beyond = [(f"{topic}-{index}", each.log) for (topic, index), each in plan.items() if each.log is not None]
+    moved = [(f"{topic}-{index}", each.log) for (topic, index), each in plan.items() if each.log is not None]
+    beyond = [Log(name, *log) for name, log in moved if to.offset is not None and to.offset > log.end]
     if to.offset is not None and beyond:
-        raise Unclear(f"--to: {outside(to.offset, [Log(name, *log) for name, log in beyond])}")
-    for name, log in beyond:
-        note(f"{name}: {to.shift:+,} would leave the log, which begins at {log.start:,} and ends at {log.end:,}")
+        raise Unclear(f"--to: {outside(to.offset, beyond)}")
+    for name, log in moved:
+        if to.offset is not None:
+            note(f"{name}: offset {to.offset:,} is no longer in the log, which begins at {log.start:,}")
+        else:
+            note(f"{name}: {to.shift:+,} would leave the log, which begins at {log.start:,} and ends at {log.end:,}")
 
 
 async def _without_members(name: str, client: Client) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from barnabas.server.cli import main as cli
-from barnabas.server.cli.client import client_arguments
+from barnabas.server.cli.client import client_arguments, group_commands
 from barnabas.server.cli.client.record_texts import hex_format, text_format
 from barnabas.server.cli.client.tables import print_table, printable
 from barnabas.server.client.batching import ToSend
+from barnabas.server.client.groups.resets import Reset, To
+from barnabas.server.client.offsets import Span
 from barnabas.server.client.reading import BatchFacts, Read
 from barnabas.server.client.texts.amounts import counted, size
 from barnabas.server.client.texts.record_json import from_json, json_format
@@ -580,3 +582,9 @@ def test_help_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str], mon
     out = capsys.readouterr().out
     assert "examples:" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_an_offset_that_is_gone_means_the_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with Apache Kafka's command: nothing that is there is skipped."""
+    group_commands._within_the_logs(To(offset=0), {("t", 0): Reset(5, 3, Span(3, 9)), ("t", 1): Reset(0, 0)})
+    assert capsys.readouterr().err == "t-0: offset 0 is no longer in the log, which begins at 3\n"

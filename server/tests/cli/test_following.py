@@ -24,9 +24,10 @@ from barnabas.server.cli.client.produce import produce
 from barnabas.server.cli.output_reader import until_unread, while_read
 from barnabas.server.client.batching import ToSend
 from barnabas.server.client.client import Client, open_client
-from barnabas.server.client.failures import Refused
+from barnabas.server.client.failures import Refused, Rejected
 from barnabas.server.client.producer import Producer
 from barnabas.server.client.topics import NewTopic, create_topics
+from barnabas.server.network.peers import PeerRefused
 from barnabas.server.testing import embedded_broker
 from barnabas.server.tests.client.rig import Exchange, passed_on, relayed, to_broker
 
@@ -197,3 +198,27 @@ async def test_who_may_not_write_is_not_told_to_make_the_topic(
     async with embedded_broker() as broker, relayed(to_broker(broker), hook) as (client, _):
         assert await produce(cli.parser().parse_args(["produce", "t"]), client) == 1
     assert capfdbinary.readouterr().err.decode() == f"barnabas: topic t: {said}\n"
+
+
+async def test_waiting_for_a_broker_that_rejects_the_log_in_is_in_vain(autojump_clock: MockClock) -> None:
+    """It would try again and again, until the account is locked."""
+    chosen = cli.parser().parse_args(["consume", "t", "-f", "--from", "earliest"])
+
+    async def rejected(endpoint: Endpoint) -> trio.abc.Stream:
+        raise PeerRefused("any:1: it rejects the log-in of alice: Authentication failed")
+
+    async with place() as (way, client, _), trio.open_nursery() as nursery:
+        ended = trio.Event()
+
+        @nursery.start_soon
+        async def follow() -> None:
+            with pytest.raises(Rejected, match="rejects the log-in of alice"):
+                await consume(chosen, client)
+            ended.set()
+
+        await trio.sleep(5)
+        way.is_down, way._connect = True, rejected
+        await trio.sleep(1)
+        way.is_down = False
+        with trio.fail_after(120):
+            await ended.wait()

@@ -78,6 +78,11 @@ def test_refusals(file: Path, text: str, said: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_keys_of_other_programs(file: Path) -> None:
+    file.write_text("security.protocol=PLAINTEXT\ngröße=1\n", encoding="utf-8")
+    assert read_approach(str(file)).tls is None
+
+
 @pytest.mark.parametrize("data", [b"\x30\x82\xff\xfe", "client.id=é".encode("utf-16"), b"\x7fELF\x01=x"])
 def test_what_is_no_text(file: Path, data: bytes) -> None:
     file.write_bytes(data)
