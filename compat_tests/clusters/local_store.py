@@ -21,6 +21,7 @@ from kazoo.exceptions import NoNodeError
 
 from compat_tests.clusters.nodes import NodeFailed
 from compat_tests.harness.jars import PROJECT_ROOT
+from compat_tests.harness.processes import pause
 
 HELLO, GET, CHILDREN = 1, 3, 4
 WELCOME, NODES, NAMES = 1, 5, 6
@@ -80,7 +81,7 @@ class StoreProcess:
     def pause(self) -> None:
         """SIGSTOP."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        pause(self.process.pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.processes import pause
 
 OURS, KAFKA = "ours", "kafka"
 KAFKA_ZK_JARS = "kafka-3.9.1"
@@ -149,7 +150,7 @@ class Node:
 
     def pause(self) -> None:
         """SIGSTOP: it hangs, its connections stay."""
-        os.kill(self.pid, signal.SIGSTOP)
+        pause(self.pid)
         self.paused = True
 
     def resume(self) -> None:

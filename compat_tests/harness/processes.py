@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 RUN_TIMEOUT_S = 120
 
@@ -101,3 +105,19 @@ class Background:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def pause(pid: int) -> None:
+    """SIGSTOP, and return when no thread of the process runs any more: the signal is on its way when it is sent."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + RUN_TIMEOUT_S
+    while not all(state in "TtZX" for state in _states(pid)):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.005)
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Of its threads, a letter each, as `proc(5)` has them."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            yield stat.read_text().rpartition(")")[2].split()[0]

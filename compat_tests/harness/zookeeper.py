@@ -29,6 +29,7 @@ from pathlib import Path
 
 from compat_tests.harness.jars import ToolMissing, java
 from compat_tests.harness.ports import free_ports
+from compat_tests.harness.processes import pause
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 15
@@ -168,7 +169,7 @@ class ZooKeeper:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self._process().send_signal(signal.SIGSTOP)
+        pause(self._process().pid)
 
     def resume(self) -> None:
         """SIGCONT."""
