@@ -8,9 +8,8 @@ Not obvious:
   UNKNOWN_TOPIC_ID.
 - No local class and no function that refers to itself in a handler (server/tests/apis/test_no_cycles.py): both are
   cycles, and with them stays what the request was about.
-- What most clients never ask (`admin_apis`, `security_apis`, `between_brokers_apis`, `share_apis`, `streams_apis`) is
-  imported for the first request, or soon after the start (`load_rest`): with what it needs it would be a tenth of the
-  time to start. What producers, consumers and groups ask is there before.
+- What most clients never ask is `_late`: imported for the first request, or soon after the start (`load_rest`). With
+  what it needs it would be a tenth of the time to start. What producers, consumers and groups ask is there before.
 """
 
 from barnabas.kproto import ApiKey
@@ -42,37 +41,11 @@ from barnabas.server.apis.transactions import (
     txn_offset_commit,
     write_txn_markers,
 )
-from barnabas.server.requests.api import AnyApi, Api, LateApi
+from barnabas.server.requests.api import AnyApi, LateApi
 
 
-def _between_brokers_api(key: ApiKey) -> Api:
-    from barnabas.server.apis import between_brokers_apis
-
-    return between_brokers_apis.APIS[key]
-
-
-def _admin_api(key: ApiKey) -> Api:
-    from barnabas.server.apis import admin_apis
-
-    return admin_apis.APIS[key]
-
-
-def _security_api(key: ApiKey) -> Api:
-    from barnabas.server.apis import security_apis
-
-    return security_apis.APIS[key]
-
-
-def _share_api(key: ApiKey) -> Api:
-    from barnabas.server.apis import share_apis
-
-    return share_apis.APIS[key]
-
-
-def _streams_api(key: ApiKey) -> Api:
-    from barnabas.server.apis import streams_apis
-
-    return streams_apis.APIS[key]
+def _late(key: ApiKey, versions: tuple[int, int], folder: str, *, is_rare: bool = False) -> LateApi:
+    return LateApi(key, versions, f"{__name__}.{folder}.{key.name.lower()}", is_rare)
 
 
 APIS: tuple[AnyApi, ...] = (
@@ -80,10 +53,10 @@ APIS: tuple[AnyApi, ...] = (
     fetch.API,
     list_offsets.API,
     metadata.API,
-    LateApi(ApiKey.LEADER_AND_ISR, (0, 7), _between_brokers_api),
-    LateApi(ApiKey.STOP_REPLICA, (0, 4), _between_brokers_api),
-    LateApi(ApiKey.UPDATE_METADATA, (0, 8), _between_brokers_api),
-    LateApi(ApiKey.CONTROLLED_SHUTDOWN, (0, 3), _between_brokers_api),
+    _late(ApiKey.LEADER_AND_ISR, (0, 7), "between_brokers"),
+    _late(ApiKey.STOP_REPLICA, (0, 4), "between_brokers"),
+    _late(ApiKey.UPDATE_METADATA, (0, 8), "between_brokers"),
+    _late(ApiKey.CONTROLLED_SHUTDOWN, (0, 3), "between_brokers"),
     offset_commit.API,
     offset_fetch.API,
     find_coordinator.API,
@@ -97,7 +70,7 @@ APIS: tuple[AnyApi, ...] = (
     api_versions.API,
     create_topics.API,
     delete_topics.API,
-    LateApi(ApiKey.DELETE_RECORDS, (0, 2), _admin_api),
+    _late(ApiKey.DELETE_RECORDS, (0, 2), "records"),
     init_producer_id.API,
     offset_for_leader_epoch.API,
     add_partitions_to_txn.API,
@@ -105,62 +78,64 @@ APIS: tuple[AnyApi, ...] = (
     end_txn.API,
     write_txn_markers.API,
     txn_offset_commit.API,
-    LateApi(ApiKey.DESCRIBE_ACLS, (0, 3), _security_api),
-    LateApi(ApiKey.CREATE_ACLS, (0, 3), _security_api),
-    LateApi(ApiKey.DELETE_ACLS, (0, 3), _security_api),
-    LateApi(ApiKey.DESCRIBE_CONFIGS, (0, 4), _admin_api),
-    LateApi(ApiKey.ALTER_CONFIGS, (0, 2), _admin_api),
-    LateApi(ApiKey.ALTER_REPLICA_LOG_DIRS, (0, 2), _admin_api),
-    LateApi(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), _admin_api),
+    _late(ApiKey.DESCRIBE_ACLS, (0, 3), "security"),
+    _late(ApiKey.CREATE_ACLS, (0, 3), "security"),
+    _late(ApiKey.DELETE_ACLS, (0, 3), "security"),
+    _late(ApiKey.DESCRIBE_CONFIGS, (0, 4), "configs"),
+    _late(ApiKey.ALTER_CONFIGS, (0, 2), "configs"),
+    _late(ApiKey.ALTER_REPLICA_LOG_DIRS, (0, 2), "cluster"),
+    _late(ApiKey.DESCRIBE_LOG_DIRS, (0, 5), "cluster"),
     sasl_authenticate.API,
-    LateApi(ApiKey.CREATE_PARTITIONS, (0, 3), _admin_api),
-    LateApi(ApiKey.CREATE_DELEGATION_TOKEN, (0, 3), _security_api),
-    LateApi(ApiKey.RENEW_DELEGATION_TOKEN, (0, 2), _security_api),
-    LateApi(ApiKey.EXPIRE_DELEGATION_TOKEN, (0, 2), _security_api),
-    LateApi(ApiKey.DESCRIBE_DELEGATION_TOKEN, (0, 3), _security_api),
+    _late(ApiKey.CREATE_PARTITIONS, (0, 3), "topics"),
+    _late(ApiKey.CREATE_DELEGATION_TOKEN, (0, 3), "security"),
+    _late(ApiKey.RENEW_DELEGATION_TOKEN, (0, 2), "security"),
+    _late(ApiKey.EXPIRE_DELEGATION_TOKEN, (0, 2), "security"),
+    _late(ApiKey.DESCRIBE_DELEGATION_TOKEN, (0, 3), "security"),
     delete_groups.API,
-    LateApi(ApiKey.ELECT_LEADERS, (0, 2), _admin_api),
-    LateApi(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), _admin_api),
-    LateApi(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), _admin_api),
-    LateApi(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), _admin_api),
+    _late(ApiKey.ELECT_LEADERS, (0, 2), "topics"),
+    _late(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), "configs"),
+    _late(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), "topics"),
+    _late(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), "topics"),
     offset_delete.API,
-    LateApi(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), _security_api),
-    LateApi(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), _security_api),
-    LateApi(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), _security_api),
-    LateApi(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), _security_api),
-    LateApi(ApiKey.DESCRIBE_QUORUM, (0, 2), _admin_api),
-    LateApi(ApiKey.ALTER_PARTITION, (0, 3), _between_brokers_api),
-    LateApi(ApiKey.UPDATE_FEATURES, (0, 2), _admin_api),
+    _late(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), "security"),
+    _late(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), "security"),
+    _late(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), "security"),
+    _late(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), "security"),
+    _late(ApiKey.DESCRIBE_QUORUM, (0, 2), "cluster"),
+    _late(ApiKey.ALTER_PARTITION, (0, 3), "between_brokers"),
+    _late(ApiKey.UPDATE_FEATURES, (0, 2), "cluster"),
     describe_cluster.API,
-    LateApi(ApiKey.DESCRIBE_PRODUCERS, (0, 0), _admin_api),
-    LateApi(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), _admin_api),
-    LateApi(ApiKey.LIST_TRANSACTIONS, (0, 2), _admin_api),
-    LateApi(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), _between_brokers_api),
+    _late(ApiKey.DESCRIBE_PRODUCERS, (0, 0), "transactions"),
+    _late(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), "transactions"),
+    _late(ApiKey.LIST_TRANSACTIONS, (0, 2), "transactions"),
+    _late(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), "between_brokers"),
     consumer_group_heartbeat.API,
     consumer_group_describe.API,
     get_telemetry_subscriptions.API,
     push_telemetry.API,
-    LateApi(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), _admin_api),
-    LateApi(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), _admin_api),
-    LateApi(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), _share_api),
-    LateApi(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), _share_api),
-    LateApi(ApiKey.SHARE_FETCH, (1, 2), _share_api),
-    LateApi(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), _share_api),
-    LateApi(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), _share_api),
-    LateApi(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), _share_api),
-    LateApi(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), _share_api),
-    LateApi(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), _share_api),
-    LateApi(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), _share_api),
-    LateApi(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), _share_api),
-    LateApi(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
-    LateApi(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), _share_api),
-    LateApi(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), _streams_api),
-    LateApi(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), _streams_api),
+    _late(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), "configs"),
+    _late(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), "topics"),
+    _late(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), "groups", is_rare=True),
+    _late(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), "groups", is_rare=True),
+    _late(ApiKey.SHARE_FETCH, (1, 2), "groups", is_rare=True),
+    _late(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), "groups", is_rare=True),
+    _late(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), "between_brokers", is_rare=True),
+    _late(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), "between_brokers", is_rare=True),
+    _late(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), "between_brokers", is_rare=True),
+    _late(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), "between_brokers", is_rare=True),
+    _late(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), "between_brokers", is_rare=True),
+    _late(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), "groups", is_rare=True),
+    _late(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), "groups", is_rare=True),
+    _late(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), "groups", is_rare=True),
+    _late(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), "groups", is_rare=True),
+    _late(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), "groups", is_rare=True),
 )
 
 
 def load_rest() -> None:
     """Import what any broker may be asked: a broker that runs for long must not depend on files that somebody replaces,
-    nor let its first administrator wait. Not the groups that few clusters have.
+    nor let its first administrator wait. Not what few clusters have.
     """
-    from barnabas.server.apis import admin_apis, between_brokers_apis, security_apis  # noqa: F401
+    for api in APIS:
+        if isinstance(api, LateApi) and not api.is_rare:
+            api.load()

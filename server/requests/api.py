@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.kproto import ApiKey, ErrorCode
@@ -107,19 +108,23 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class LateApi:
-    """A row whose `Api` is imported when it is asked: with what it needs it would be a part of each broker's start."""
+    """A row whose `Api` is imported when it is asked: with what it needs it would be a part of each broker's start.
+    module: the file that has it; is_rare: few clusters ask it at all.
+    """
 
     key: ApiKey
     versions: tuple[int, int]
-    find: Callable[[ApiKey], Api]
+    module: str
+    is_rare: bool = False
 
     def is_served(self, *, clustered: bool, telemetry: bool) -> bool:
         """As of `Api`."""
         return _is_served(self.key, clustered, telemetry)
 
     def load(self) -> Api:
-        """The `Api`, whose key and versions are these."""
-        return self.find(self.key)
+        """The `Api`, whose key and versions are these. Raises ImportError, OSError."""
+        found: Api = import_module(self.module).API
+        return found
 
 
 AnyApi = Api | LateApi

@@ -18,7 +18,7 @@ NOT_FOR_A_START = re.compile(
     r"(asyncio|concurrent|email|html?|http|importlib\.metadata|logging\.config|multiprocessing|sqlite3|urllib\.request|xml)\b"
     r"|(cryptography|kazoo|prometheus_client|re2|jinja2|numpy|h2|lz4|cramjam)\b"
     r"|barnabas\.server\.(console|metrics|telemetry|client|wire|machine|sim|testing)\."
-    r"|barnabas\.server\.apis\.(\w+_apis|between_brokers|configs)\b"
+    r"|barnabas\.server\.apis\.(between_brokers|configs)\b"
     r"|barnabas\.server\.(storage\.(adoption|snapshots|cleaner_worker)|config\.sasl|network\.(tls_listener|login))\b"
     r"|barnabas\.server\.coordinators\.(share|streams)\b|barnabas\.server\.cli\.\w+_arguments\b"
     r"|barnabas\.replication\.store\.(zk|socket_)|barnabas\.logdir\.(offline|dirs\.survey)\b"
