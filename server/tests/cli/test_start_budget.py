@@ -99,3 +99,21 @@ def test_what_a_broker_loads_until_it_is_ready(tmp_path: Path) -> None:
     assert (process.returncode, ready[:10]) == (0, b"bootstrap="), err[-1000:]
     loaded = [line.rpartition("|")[2].strip() for line in err.splitlines() if line.startswith(IMPORTED)]
     assert [name for name in loaded if NOT_FOR_A_START.match(name)] == []
+
+
+@pytest.mark.slow
+def test_the_rest_is_loaded_when_it_is_ready(tmp_path: Path) -> None:
+    code = (
+        f"import os, signal, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from barnabas.server.broker import process\n"
+        "from barnabas.server.config.broker import BrokerConfig\n"
+        "def rest():\n"
+        "    print('the rest', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "process.load_rest, process.LOAD_REST_S = rest, 0\n"
+        "values = {'listeners': 'PLAINTEXT://127.0.0.1:0', 'log.dirs': sys.argv[1]}\n"
+        "sys.exit(process.run(BrokerConfig.from_values(values), lambda addresses: print('ready', flush=True)))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ready\nthe rest\n"), done.stderr[-2000:]
