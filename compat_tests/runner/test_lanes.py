@@ -33,14 +33,17 @@ def test_torn_down(broken): pass
 """
 ENDLESS = """
 import os, subprocess, sys
-with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as started:
+started = None
+try:
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     with open({pid!r} + "~", "w") as file:
         file.write(str(started.pid))
     os.rename({pid!r} + "~", {pid!r})
-    try:
-        started.wait()
-    finally:
+    started.wait()
+finally:
+    if started is not None:
         started.kill()
+        started.wait()  # as long as nobody has, it is still there as a zombie
 """
 WHICH = "import sys; print(sys.executable)"
 

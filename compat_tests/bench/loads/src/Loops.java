@@ -50,6 +50,7 @@ class Loops {
                             new ConsumerGroupMetadata(group));
                 }
                 long begun = System.nanoTime();
+                producer.flush(); // see commitTransaction in docs/troubleshooting.md
                 producer.commitTransaction();
                 return System.nanoTime() - begun;
             });

@@ -335,6 +335,7 @@ final class TransactionCases {
             }
             producer.beginTransaction();
             Future<RecordMetadata> sent = producer.send(Support.record(topic, 0, null, "kept"));
+            producer.flush(); // see commitTransaction in docs/troubleshooting.md
             producer.commitTransaction();
             long offset = Support.get(sent).offset();
             // Where the producer had already announced the partition when it aborted, the marker lies in front.

@@ -90,6 +90,7 @@ public final class Faulted {
             producer.initTransactions();
             producer.beginTransaction();
             producer.send(new ProducerRecord<>(topic, 0, null, "value"));
+            producer.flush(); // see commitTransaction in docs/troubleshooting.md
             producer.commitTransaction();
             return "";
         }
