@@ -23,15 +23,17 @@ try:
     native = CHOICE.version
 except ImportError:
     native = ""
+options = sysconfig.get_config_var("CONFIG_ARGS") or ""
 print(json.dumps({
     "python": platform.python_implementation() + " " + platform.python_version(),
-    "pgo": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+    "pgo": "--enable-optimizations" in options or "deb_system" in sysconfig.get_scheme_names(),
     "native": native,
     "version": importlib.metadata.version("barnabas"),
 }))
 """
 """What a broker's interpreter says of itself: `native` is the version of the distribution `barnabas-native`, which
 `barnabas[fast]` brings, if the broker would use it; without it, and in a checkout that does not know it, nothing.
+Debian and Ubuntu build Python with PGO by a make target, of which no option tells: they are known by their own scheme.
 """
 
 
