@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     if options.resume and options.json is not None and options.json.exists():
         had = read(options.json)
         if key(had) != key(results):
-            parser().error(f"--resume {options.json}: other brokers were measured for it")
+            parser().error(f"--resume {options.json}: other brokers, or another processor, were measured for it")
         results.rows = had.rows
 
     def save() -> None:

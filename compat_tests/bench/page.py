@@ -45,7 +45,8 @@ def name(results: Results) -> str:
     """What is said of the run, short."""
     ours = results.about["ours"]
     build = "PGO" if ours["pgo"] else "no PGO"
-    return f"{'barnabas-native' if ours['native'] else 'Pure Python'}, {ours['python']}, {build}"
+    processor = results.about["machine"]["processor"]
+    return f"{'barnabas-native' if ours['native'] else 'Pure Python'}, {ours['python']}, {build}, {processor}"
 
 
 def _pictures() -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 Each line is a quantity of a row: a dot at the median, a bar from the worst to the best round. To the right is better,
 on a logarithmic scale whose middle is Apache Kafka. A second run of the same rows (without the native module, say) has
-hollow dots.
+hollow dots, those of further ones (another machine, say) are small.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _svg(title: str, entries: Sequence[Entry], names: Sequence[str]) -> str:
         x, value = place(2.0**power), f"{2**power}×" if power >= 0 else f"1/{2**-power}"
         axis.append(f'<line class="{"grid" if power else "one"}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{y - 8}"/>')
         axis.append(f'<text class="middle faint" x="{x:.1f}" y="{y + 8}">{value}</text>')
-    legend = "" if len(names) < 2 else f"filled: {names[0]}; hollow: {', '.join(names[1:])}"
+    kinds = ("filled", "hollow", *["small"] * len(names))
+    legend = "; ".join(f"{kind}: {name}" for kind, name in zip(kinds, names, strict=False)) if len(names) > 1 else ""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}">',
@@ -158,5 +159,5 @@ def _drawn(mark: Mark | None, number: int, place: Callable[[float], float], y: i
     if len(mark.rounds) > 1:
         first, last = place(min(mark.rounds)), place(max(mark.rounds))
         yield f'<line class="bar {kind}" x1="{first:.1f}" x2="{last:.1f}" y1="{middle}" y2="{middle}"/>'
-    hollow = " hollow" if number else ""
-    yield f'<circle class="{kind}{hollow}" cx="{place(mark.middle):.1f}" cy="{middle}" r="4"/>'
+    hollow, radius = " hollow" if number else "", 4 if number < 2 else 2.5
+    yield f'<circle class="{kind}{hollow}" cx="{place(mark.middle):.1f}" cy="{middle}" r="{radius}"/>'

@@ -72,11 +72,12 @@ def read(path: Path) -> Results:
 
 def key(results: Results) -> str:
     """What must be the same for rounds to be put together."""
-    return json.dumps([results.about.get(name) for name in ("other", "peer", "ours", "quick", "part")], sort_keys=True)
+    same = [results.about.get(name) for name in ("other", "peer", "ours", "quick", "part")]
+    return json.dumps([*same, results.about["machine"]["processor"]], sort_keys=True)
 
 
 def merge(results: Iterable[Results]) -> list[Results]:
-    """One for each pair of brokers, in the order of their first file; rounds one after the other."""
+    """One for each pair of brokers and processor, in the order of their first file; rounds one after the other."""
     found: dict[str, Results] = {}
     for one in results:
         whole = found.setdefault(key(one), Results(dict(one.about)))

@@ -156,7 +156,11 @@ def test_files_are_merged_by_what_was_measured(tmp_path: Path) -> None:
         piece.write(tmp_path / f"{number}.json")
     pieces[1].add(LATENCY, Round({KAFKA: {"p50_ms": 1.0}, OURS: {"p50_ms": 1.0}}))
     pieces[1].write(tmp_path / "1.json")
-    pure, native = merge(read(tmp_path / f"{number}.json") for number in range(3))
+    elsewhere = results()
+    elsewhere.about["machine"]["processor"] = "slow"
+    elsewhere.write(tmp_path / "3.json")
+    pure, native, slow = merge(read(tmp_path / f"{number}.json") for number in range(4))
+    assert not slow.rows
     assert [one.values[OURS]["mb_per_s"] for one in pure.rows[PRODUCE]] == [100.0, 101.0]
     assert [one.values[OURS]["mb_per_s"] for one in native.rows[PRODUCE]] == [102.0]
     assert set(pure.rows) == {PRODUCE, LATENCY}
