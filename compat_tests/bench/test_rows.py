@@ -125,7 +125,7 @@ def test_the_command_measures_a_checkout_against_another(
     assert read(file).rows == found.rows, "nothing was wanted any more"
     with pytest.raises(SystemExit):
         main(["--quick", "--only", "start, then", "--json", str(file), "--resume"])
-    assert "other brokers were measured for it" in capsys.readouterr().err
+    assert "other brokers, or another processor, were measured for it" in capsys.readouterr().err
     assert main(["--only", "no such row"]) == 2
 
 

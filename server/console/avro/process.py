@@ -57,6 +57,9 @@ HUNG: Final = "decoding it took too long"
 NOT_BEGUN: Final = "the process that decodes Avro cannot be started"
 LEFT: Final = "there was no time left to decode it"
 TOO_MUCH: Final = "what stands before it is so long that it was not decoded"
+_CRASHED: Final = f"the schema: {DIED}"
+_MAY_BE_OTHERS: Final = (NO_ROOM, _CRASHED)
+"""What may happen to a schema only because others' have taken the room: memory may end anywhere in the process."""
 NOT_TRIED: Final = (LEFT, TOO_MUCH)
 
 
@@ -216,15 +219,18 @@ class ProcessDecoder:
         if is_dead or len(self._known) >= SCHEMAS_MAX or length > SCHEMA_CHARACTERS_MAX:
             await self._end()
         wanted = dict.fromkeys(every)
-        wrong: dict[Texts, str] = {}
+        now = trio.current_time()
+        wrong = {each: self._wrong[each][1] for each in wanted if each in self._wrong and now < self._wrong[each][0]}
         is_anew = False
         # One that ends the process takes the others with it, so they are looked through again.
         while missing := [each for each in wanted if each not in wrong and each not in self._known]:
             if trio.current_time() > until:
                 return wrong | dict.fromkeys(missing, LEFT)
+            is_alone = not self._known
             why = await self._define(missing[0])
-            if why == NO_ROOM and self._known and not is_anew:
-                is_anew = True  # others' schemas may have taken it
+            if why in _MAY_BE_OTHERS and not is_alone and not is_anew:
+                is_anew = True
+                wanted = dict.fromkeys((missing[0], *wanted))  # alone, so that it is known who is to blame
                 await self._end()
             elif why is not None:
                 wrong[missing[0]] = why
@@ -232,10 +238,7 @@ class ProcessDecoder:
 
     async def _define(self, texts: Texts) -> str | None:
         """Raises _Gone if there is no process."""
-        held = self._wrong.get(texts)
-        if held is not None and trio.current_time() < held[0]:
-            return held[1]
-        number = next(self._numbers)
+        number, is_alone = next(self._numbers), not self._known
         try:
             why: str | None = (await self._ask({"define": number, "texts": list(texts.all)}))["why"]
         except _Gone as gone:
@@ -244,7 +247,7 @@ class ProcessDecoder:
             why = f"the schema: {gone}"
         if why is None:
             self._known[texts] = number
-        elif why != NO_ROOM or not self._known:
+        elif why not in _MAY_BE_OTHERS or is_alone:
             if len(self._wrong) >= SCHEMAS_MAX:
                 self._wrong.clear()
             self._wrong[texts] = (trio.current_time() + WRONG_S, why)

@@ -244,6 +244,39 @@ async def test_others_schemas_take_nobodys_room(
     assert await decoder.decode([item('"long"', b"\x02")], 100) == [Decoded(0, "1", False)]
 
 
+FULL_WITH_TWO = """
+import json, sys
+known = 0
+for line in sys.stdin:
+    job = json.loads(line)
+    if "define" in job:
+        known += 1
+        if known > 1 or job["texts"] == ["too large"]:
+            sys.exit()
+    print(json.dumps({"why": None, "results": []}), flush=True)
+"""
+
+
+async def test_a_process_that_dies_of_others_schemas(decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory ends is not always where it can be said."""
+    monkeypatch.setattr(process_module, "_PROGRAM", FULL_WITH_TWO)
+    begun: list[Any] = []
+    begin = trio.lowlevel.open_process
+
+    async def counted(*args: Any, **options: Any) -> trio.Process:
+        begun.append(args)
+        return await begin(*args, **options)
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", counted)
+    assert [await decoder.check(Texts((text,))) for text in ("one", "two")] == [None, None]
+    assert await decoder.check(Texts(("too large",))) == "the schema: decoding it crashed"
+    assert len(begun) == 3
+    assert await decoder.check(Texts(("one",))) is None
+    assert await decoder.check(Texts(("too large",))) == "the schema: decoding it crashed"
+    assert await decoder.check(Texts(("one",))) is None
+    assert len(begun) == 4, "it was alone, so it is remembered, and what others have defined stays"
+
+
 @pytest.mark.slow
 async def test_waiting_for_hostile_records_of_another_one_takes_no_time_of_ones_own() -> None:
     data = zigzag(1_000_000) + b"\x7f" * 1_000_000
