@@ -109,8 +109,11 @@ def _svg(title: str, entries: Sequence[Entry], names: Sequence[str]) -> str:
         part = max(-1.0, min(1.0, log2(value) / reach))
         return LABELS + 14 + (1 + part) / 2 * (WIDTH - LABELS - NUMBERS - 28)
 
+    kinds = ("filled", "hollow", *["small"] * len(names))
+    legend = [f"{kind}: {name}" for kind, name in zip(kinds, names, strict=False)] if len(names) > 1 else []
+    top = TOP + LINE * max(0, len(legend) - 1)
     body = []
-    y, section = TOP + LINE, ""
+    y, section = top + LINE, ""
     for entry in entries:
         if entry.section != section:
             section = entry.section
@@ -134,16 +137,17 @@ def _svg(title: str, entries: Sequence[Entry], names: Sequence[str]) -> str:
     axis = []
     for power in range(-reach, reach + 1):
         x, value = place(2.0**power), f"{2**power}×" if power >= 0 else f"1/{2**-power}"
-        axis.append(f'<line class="{"grid" if power else "one"}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{y - 8}"/>')
+        axis.append(f'<line class="{"grid" if power else "one"}" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{y - 8}"/>')
         axis.append(f'<text class="middle faint" x="{x:.1f}" y="{y + 8}">{value}</text>')
-    kinds = ("filled", "hollow", *["small"] * len(names))
-    legend = "; ".join(f"{kind}: {name}" for kind, name in zip(kinds, names, strict=False)) if len(names) > 1 else ""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}">',
             f"<style>{STYLE}</style>",
             f'<text class="title" x="8" y="20">{escape(title)}: times as good as Apache Kafka</text>',
-            f'<text class="faint" x="8" y="38">{escape(legend)}</text>',
+            *(
+                f'<text class="faint" x="8" y="{38 + LINE * row}">{escape(one)}</text>'
+                for row, one in enumerate(legend)
+            ),
             *axis,
             *body,
             "</svg>\n",

@@ -79,6 +79,19 @@ def test_plots_have_a_dot_for_each_line_that_has_a_ratio() -> None:
     assert f"{ROWS[0].name}, MB/s" in labels, "it is named, without a dot"
 
 
+def test_each_run_is_told_from_the_others() -> None:
+    names = ["native", "pure", "elsewhere", "anywhere"]
+    for text in plots([whole_run("", seed) for seed in range(4)], names).values():
+        root = ElementTree.fromstring(text)
+        said = {one.text: float(one.attrib["y"]) for one in root.findall(f"{SVG}text") if ": " in (one.text or "")}
+        kinds = ("filled: native", "hollow: pure", "small: elsewhere", "small: anywhere")
+        assert len({said[kind] for kind in kinds}) == 4, "a line each"
+        top = min(float(one.attrib["y1"]) for one in root.findall(f"{SVG}line"))
+        assert max(said[kind] for kind in kinds) < top
+        looks = {(one.attrib["class"].partition(" ")[2], one.attrib["r"]) for one in root.findall(f"{SVG}circle")}
+        assert looks == {("", "4"), ("hollow", "4"), ("hollow", "2.5")}
+
+
 def test_right_is_better() -> None:
     found = results(rounds=1)
     values = {KAFKA: {"p50_ms": 4.0, "p99_ms": 1.0}, OURS: {"p50_ms": 1.0, "p99_ms": 4.0}}
