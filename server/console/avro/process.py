@@ -2,7 +2,9 @@
 
 Whoever waits gets `CHUNK_ITEMS` decoded at a time, so that nobody waits for another one's hundred thousand. A chunk on
 which the process dies or is silent for `chunk_s` is tried item by item, each when its turn comes, and only the culprit
-stays undecoded. One call has `total_s` of the process; what it waits for others' turns is not counted in that.
+stays undecoded. The process ends itself when it has used a processor for too long (`worker.CPU_S`): that says something
+about what it was given, and the clock of a busy machine does not. One call has `total_s` of the process; what it waits
+for others' turns is not counted in that.
 
 The process knows schemas by numbers, of which none is given twice: what was begun with one process cannot meet another
 one's schema in the next.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import subprocess
 import sys
 from base64 import b64encode
@@ -30,7 +33,8 @@ log = logging.getLogger("barnabas.console")
 
 CHUNK_ITEMS: Final = 64
 CHUNK_BYTES: Final = 1024 * 1024
-CHUNK_S: Final = 2.0
+CHUNK_S: Final = 10.0
+"""By the clock: a busy machine gives the process a fifth of a processor."""
 TOTAL_S: Final = 5.0
 WAIT_S: Final = 15.0
 """For others' turns, in one call."""
@@ -267,7 +271,8 @@ class ProcessDecoder:
         except trio.TooSlowError:
             raise _Gone(HUNG) from None
         except (OSError, trio.BrokenResourceError, ValueError):
-            raise _Gone(DIED) from None
+            await self._end()
+            raise _Gone(HUNG if process.returncode == -signal.SIGXCPU else DIED) from None
         finally:
             if not is_done:
                 await self._end()

@@ -8,7 +8,7 @@ A line of JSON on standard input is a job, a line on standard output its result:
 
 An item's attempts are pairs of a schema's number and how many bytes stand before the datum; its result is the attempt,
 the text and whether it was cut, or why there is none. `MEMORY_BYTES` more than at the start is all it may take, and
-`CPU_S` for a job; the other side ends it sooner, by the clock.
+`CPU_S` of a processor for a job: then SIGXCPU ends it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any, BinaryIO, Final
 from barnabas.server.console.avro.decoding import NO_ROOM, Attempt, NotAvro, Schema, compiled, decoded
 
 MEMORY_BYTES: Final = 128 * 1024 * 1024
-CPU_S: Final = 30
+CPU_S: Final = 2
+"""Up to a second less, as the limit is one of whole seconds."""
 TOO_LARGE: Final = "it would take too much memory"
 
 

@@ -128,7 +128,8 @@ class User:
     async def transact(self) -> None:
         if (place := self._partition()) is None:
             return
-        producer = Transactional(self._lives, f"t{self._rng.randrange(3)}")
+        # No sum of waits comes near that time-out: real time passes too, more of it on a busy machine.
+        producer = Transactional(self._lives, f"t{self._rng.randrange(3)}", timeout_ms=900_000)
         self._transactions = [each for each in self._transactions if each.name != producer.name]
         await producer.begin()
         await producer.write(*place, self._values())

@@ -209,6 +209,16 @@ async def test_what_takes_too_long_is_ended(decoder: ProcessDecoder) -> None:
 
 
 @pytest.mark.slow
+async def test_what_takes_the_processor_for_too_long_ends_itself() -> None:
+    """However little of a processor the machine has for it: a clock would be more patient."""
+    data = zigzag(1_000_000) + b"\x7f" * 1_000_000
+    patient = ProcessDecoder(chunk_s=200)
+    items = [item(MONEY, data), item('"long"', b"\x02")]
+    assert await patient.decode(items, 100, total_s=400) == [HUNG, Decoded(0, "1", False)]
+    await patient.aclose()
+
+
+@pytest.mark.slow
 async def test_a_hostile_schema(decoder: ProcessDecoder) -> None:
     deep = '{"type": "array", "items": ' * 20_000 + '"null"' + "}" * 20_000
     assert await decoder.check(Texts((deep,))) is not None
