@@ -1,15 +1,16 @@
 """When librdkafka gives up its idempotence by itself: what its log (`debug=eos`) says of it.
 
-Two batches of a partition are on their way to a broker that is just becoming its leader, or the first of them to the
+Some batches of a partition are on their way to a broker that is just becoming its leader, or the first of them to the
 leader of before, which has just come back and knows no topic until the controller has told it (as with Apache Kafka).
 The first is refused (NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION, to be sent again), the second arrives a
 moment later at a leader, and is out of order, as the first one is missing (OUT_OF_ORDER_SEQUENCE_NUMBER: any broker
 must refuse it). librdkafka then bumps the epoch of the whole producer and numbers anew whatever is not acknowledged,
-in *all* partitions; what another partition had appended already, and could not say because its leader died, is
-appended again under the new epoch. So these records are there twice, by no fault of a broker.
+in *all* partitions; what a leader had appended already, and could not say because it died, is appended again under the
+new epoch. So these records are there twice, by no fault of a broker.
 
 This is told apart from a broker that forgot a producer: only if each bump has "skipped sequence numbers" as its reason,
-and the batch refused before it began just where the skipped one says something is missing, is the producer excused.
+and the batch refused before it began just where the skipped one says something is missing, or ended just before the
+skipped one (several were refused then, and librdkafka names the last), is the producer excused.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from compat_tests.faults.cluster.checker import Renumbered
 
 _BUMP = re.compile(r"load-(\d+) DRAIN .* epoch bump for .*: (.*)$")
 _SKIPPED = re.compile(
-    r"load-(\d+) ERRSEQ .*skipped sequence numbers \(PID\S+, base seq \d+ > next seq (\d+)\) "
-    r"caused by previous failed request \((\w+), actions \S+, base seq (\d+)\.\."
+    r"load-(\d+) ERRSEQ .*skipped sequence numbers \(PID\S+, base seq (?P<base>\d+) > next seq (?P<next>\d+)\) "
+    r"caused by previous failed request \((?P<error>\w+), actions \S+, base seq (?P<first>\d+)\.\.(?P<last>\d+)"
 )
 _SENT_AGAIN = {
     "NOT_LEADER_FOR_PARTITION",
@@ -52,7 +53,14 @@ def renumbered(log: Path | None) -> Renumbered:
             skipped = _SKIPPED.search(line)
             if skipped is None:
                 blamed.update(int(number) for number in re.findall(r"load-(\d+) ERRSEQ", line))
-            elif skipped[2] != skipped[4] or skipped[3] not in _SENT_AGAIN:
+            elif not _must_be_refused(skipped):
                 blamed.add(int(skipped[1]))
     found.excused -= blamed
     return found
+
+
+def _must_be_refused(skipped: re.Match[str]) -> bool:
+    """Whether what came before the skipped batch was refused, so that no broker may append this one."""
+    base, following, first, last = (int(skipped[name]) for name in ("base", "next", "first", "last"))
+    is_missing = first == following or (first > following and last + 1 == base)
+    return is_missing and skipped["error"] in _SENT_AGAIN

@@ -67,6 +67,8 @@ PID{Id:1,Epoch:0} epoch bump for 4 partition(s) with in-flight requests: skipped
     [
         (LOG, {1}),
         (LOG.replace("NOT_LEADER_FOR_PARTITION", "UNKNOWN_TOPIC_OR_PART"), {1}),
+        (LOG.replace("base seq 30..39", "base seq 39..39"), {1}),  # 30..38 was refused before it
+        (LOG.replace("base seq 30..39", "base seq 38..38"), set()),  # what came then was not
         (LOG.replace("base seq 30..39", "base seq 20..29"), set()),  # what was refused is not what is missing
         (LOG.replace("NOT_LEADER_FOR_PARTITION", "NO_ERROR"), set()),
         (LOG + LOG.splitlines()[1].replace("skipped sequence numbers", "unknown producer id"), set()),
