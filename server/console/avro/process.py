@@ -61,8 +61,7 @@ HUNG: Final = "decoding it took too long"
 NOT_BEGUN: Final = "the process that decodes Avro cannot be started"
 LEFT: Final = "there was no time left to decode it"
 TOO_MUCH: Final = "what stands before it is so long that it was not decoded"
-_CRASHED: Final = f"the schema: {DIED}"
-_MAY_BE_OTHERS: Final = (NO_ROOM, _CRASHED)
+_MAY_BE_OTHERS: Final = (NO_ROOM, f"the schema: {DIED}", f"the schema: {HUNG}")
 """What may happen to a schema only because others' have taken the room: memory may end anywhere in the process."""
 NOT_TRIED: Final = (LEFT, TOO_MUCH)
 
@@ -272,7 +271,7 @@ class ProcessDecoder:
             raise _Gone(HUNG) from None
         except (OSError, trio.BrokenResourceError, ValueError):
             await self._end()
-            raise _Gone(HUNG if process.returncode == -signal.SIGXCPU else DIED) from None
+            raise _Gone(HUNG if process.returncode == -signal.SIGPROF else DIED) from None
         finally:
             if not is_done:
                 await self._end()

@@ -255,21 +255,26 @@ async def test_others_schemas_take_nobodys_room(
 
 
 FULL_WITH_TWO = """
-import json, sys
+import json, os, signal, sys
 known = 0
 for line in sys.stdin:
     job = json.loads(line)
     if "define" in job:
         known += 1
         if known > 1 or job["texts"] == ["too large"]:
-            sys.exit()
+            %s
     print(json.dumps({"why": None, "results": []}), flush=True)
 """
 
 
-async def test_a_process_that_dies_of_others_schemas(decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ending", "why"), [("sys.exit()", DIED), ("os.kill(os.getpid(), signal.SIGPROF)", HUNG)], ids=["dies", "hangs"]
+)
+async def test_a_process_that_ends_for_others_schemas(
+    decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch, ending: str, why: str
+) -> None:
     """Where memory ends is not always where it can be said."""
-    monkeypatch.setattr(process_module, "_PROGRAM", FULL_WITH_TWO)
+    monkeypatch.setattr(process_module, "_PROGRAM", FULL_WITH_TWO % ending)
     begun: list[Any] = []
     begin = trio.lowlevel.open_process
 
@@ -279,10 +284,10 @@ async def test_a_process_that_dies_of_others_schemas(decoder: ProcessDecoder, mo
 
     monkeypatch.setattr(trio.lowlevel, "open_process", counted)
     assert [await decoder.check(Texts((text,))) for text in ("one", "two")] == [None, None]
-    assert await decoder.check(Texts(("too large",))) == "the schema: decoding it crashed"
+    assert await decoder.check(Texts(("too large",))) == f"the schema: {why}"
     assert len(begun) == 3
     assert await decoder.check(Texts(("one",))) is None
-    assert await decoder.check(Texts(("too large",))) == "the schema: decoding it crashed"
+    assert await decoder.check(Texts(("too large",))) == f"the schema: {why}"
     assert await decoder.check(Texts(("one",))) is None
     assert len(begun) == 4, "it was alone, so it is remembered, and what others have defined stays"
 
