@@ -187,6 +187,19 @@ async def test_an_answer_that_is_full_of_files(monkeypatch: pytest.MonkeyPatch) 
         assert values(flat(await client.ask(fetch(("t", 2, 0)), 12))[2]) == [b"here"]
 
 
+def state_of(pid: int, port: int) -> str:
+    """What the process has open, and the kernel's rows of the port: queues, and connections that nobody accepted."""
+    place = Path("/proc", str(pid))
+    opened = sorted(f"{each.name}: {os.readlink(each)}" for each in (place / "fd").iterdir())
+    rows = [
+        row
+        for name in ("tcp", "tcp6")
+        for row in (place / "net" / name).read_text().splitlines()
+        if f":{port:04X} " in row
+    ]
+    return "\n".join([*opened, *rows])
+
+
 @pytest.mark.slow
 def test_more_clients_than_descriptors(tmp_path: Path) -> None:
     """A broker that may have 200 survives 300 connections, with work for the disk meanwhile."""
@@ -221,10 +234,14 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
             for sock in held[:280]:
                 sock.close()
             assert partitions_of_new_topic(bootstrap, "after") == 1
+        except BaseException as error:
+            error.add_note(state_of(process.pid, int(port)))
+            raise
         finally:
             for sock in held:
                 sock.close()
             process.terminate()
             _, err = process.communicate(timeout=20)
+            print(err)
     assert process.returncode == 0, err
     assert {line.split(": ")[1] for line in err.splitlines()} == {"50 connections are open"}
