@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 

@@ -42,7 +42,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 MODULES = "org.apache.kafka.common.security"
 FAILURES = (PySparkException, Py4JJavaError)

@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 KAFKA_SETTINGS = (

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 Names = Callable[..., str]
 ERIN = "CN=erin,OU=jobs"

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 FAILURES = (PySparkException, Py4JJavaError)
 OUTGOING = "key binary, value binary, topic string, partition int, headers array<struct<key: string, value: binary>>"
