@@ -10,15 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.clusters.harness import Cluster, done
 from compat_tests.harness.brokers import Broker, wait_until_open
+from compat_tests.harness.checks import wait_until
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import Background
@@ -56,12 +56,7 @@ def test_three_brokers_on_zookeeper(tmp_path: Path) -> None:
         program.wait_for("broker 2 ended")
         send(bootstrap, range(100, 200))
         program.wait_for("broker 2 is back")
-        deadline = time.monotonic() + 60
-        while not all(
-            len(partition.isrs) == 3 for partition in admin.list_topics("events").topics["events"].partitions.values()
-        ):
-            assert time.monotonic() < deadline, "not in sync again"
-            time.sleep(0.2)
+        wait_until(lambda: in_sync(admin, "events") == [3] * 6, "all are in sync again", timeout=60, every=0.2)
         pids = [int(pid) for pid in re.findall(r" (\d+)(?=[,;]|$)", said(program, r"(pids: .*?);"))]
         program.process.send_signal(signal.SIGINT)
         assert program.process.wait(120) == 0, program.lines
@@ -70,8 +65,8 @@ def test_three_brokers_on_zookeeper(tmp_path: Path) -> None:
             assert not Path(f"/proc/{pid}").exists()
     with Background([*command], ENVIRONMENT) as again:
         again.wait_for("Ctrl-C ends it all", timeout=120)
-        metadata = Cluster.admin_of(said(again, r"bootstrap=(\S+)")).list_topics("events", timeout=30)
-        assert len(metadata.topics["events"].partitions) == 6
+        admin = Cluster.admin_of(said(again, r"bootstrap=(\S+)"))
+        wait_until(lambda: len(in_sync(admin, "events")) == 6, "the broker that answers knows the topic")
         again.process.send_signal(signal.SIGTERM)
         assert again.process.wait(120) == 0, again.lines
 
@@ -168,6 +163,11 @@ def serves(command: list[str], environment: dict[str, str], port: int, directory
         assert process.wait(60) == 0, broker.log_tail()
     finally:
         broker.stop()
+
+
+def in_sync(admin: AdminClient, topic: str) -> list[int]:
+    """How many replicas of each partition are in sync."""
+    return [len(each.isrs) for each in admin.list_topics(topic, timeout=30).topics[topic].partitions.values()]
 
 
 def said(program: Background, pattern: str) -> str:

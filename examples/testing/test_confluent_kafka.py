@@ -30,8 +30,15 @@ class Shouter:
             }
         )
         self.consumer.subscribe([source])
+        # The last setting: librdkafka 2.11 and later may otherwise wait for ever for a coordinator that it has given up
+        # itself, when no broker is connected for a moment (its issues 5456 and 5511).
         self.producer = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": f"shouter-{source}", "retry.backoff.ms": 50}
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"shouter-{source}",
+                "retry.backoff.ms": 50,
+                "metadata.recovery.strategy": "none",
+            }
         )
         self.producer.init_transactions(10)
 

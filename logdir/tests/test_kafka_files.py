@@ -127,11 +127,14 @@ def test_its_tool_reads_our_files(tmp_path: Path, stopped: str) -> None:
 
 
 def produce(kafka: Broker) -> None:
-    """Plain, compressed, idempotent and transactional records into topic `t`, and some into `u`."""
+    """Plain, compressed, idempotent and transactional records into topic `t`, and some into `u`. They are old, and
+    stay all the same: retention runs half a minute after the start.
+    """
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+    stay = {"retention.ms": "-1"}
     topics = [
-        confluent_kafka.admin.NewTopic("t", 1, 1, config={"segment.bytes": "1048576"}),
-        confluent_kafka.admin.NewTopic("u", 3, 1),
+        confluent_kafka.admin.NewTopic("t", 1, 1, config={"segment.bytes": "1048576", **stay}),
+        confluent_kafka.admin.NewTopic("u", 3, 1, config=stay),
     ]
     for future in admin.create_topics(topics).values():
         future.result(30)

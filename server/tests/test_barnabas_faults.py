@@ -28,7 +28,7 @@ from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401
 
 pytestmark = pytest.mark.slow
 pytest_plugins = ["pytester"]
-NOW_MS = 1_750_000_000_000
+NOW_MS = int(time.time() * 1000)
 
 
 class Wire:

@@ -28,7 +28,7 @@ OTHERS = {
     *("group.protocol", "security.protocol", "sasl.mechanism", "transaction.version", "group.version", "share.version"),
     "metadata.version",
     "streams.version",
-    *("schema.registry.url", "basic.auth.user.info"),
+    *("schema.registry.url", "basic.auth.user.info", "metadata.recovery.strategy"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 }
 # Stand for a name of the reader's choice.

@@ -10,14 +10,25 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 
+from compat_tests.harness.checks import wait_until
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import zookeeper
 from compat_tests.subjects.documents.stranger import Stranger, texts
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 PAGE = "docs/cluster.md"
+
+
+def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
+    """Of a topic that exists: brokers hear of it one after the other, and any of them may be the one that answers."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found: dict[int, PartitionMetadata] = {}
+    wait_until(
+        lambda: found.update(admin.list_topics(topic, timeout=30).topics[topic].partitions) or found, "it is known"
+    )
+    return found
 
 
 def replicas(bootstrap: str, topic: str) -> set[tuple[int, ...]]:
@@ -27,8 +38,7 @@ def replicas(bootstrap: str, topic: str) -> set[tuple[int, ...]]:
     producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
     assert producer.flush(60) == 0
     assert not failed
-    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30).topics[topic]
-    return {tuple(sorted(each.replicas)) for each in found.partitions.values()}
+    return {tuple(sorted(each.replicas)) for each in partitions(bootstrap, topic).values()}
 
 
 def test_on_one_machine(tmp_path: Path) -> None:
@@ -45,9 +55,7 @@ def test_on_one_machine(tmp_path: Path) -> None:
         bootstrap = cluster.output.splitlines()[0].removeprefix("bootstrap=")
         assert len(bootstrap.split(",")) == 4
         replicas(bootstrap, "t")
-        assert (
-            len(AdminClient({"bootstrap.servers": bootstrap}).list_topics("t", timeout=30).topics["t"].partitions) == 8
-        )
+        assert len(partitions(bootstrap, "t")) == 8
     assert sorted(path.name for path in (tmp_path / "data").glob("broker-*")) == [f"broker-{n}" for n in range(1, 5)]
 
 
@@ -62,8 +70,8 @@ def test_a_store_that_something_else_starts(tmp_path: Path) -> None:
                 f"--set listeners=PLAINTEXT://localhost:909{number} --set log.dirs=broker-{number}"
             )
             stack.enter_context(stranger.keeps_running(line, "serves "))
-        brokers = AdminClient({"bootstrap.servers": stranger.text("localhost:9091")}).list_topics(timeout=30).brokers
-        assert sorted(brokers) == [1, 2]
+        admin = AdminClient({"bootstrap.servers": stranger.text("localhost:9091")})
+        wait_until(lambda: sorted(admin.list_topics(timeout=30).brokers) == [1, 2], "one broker knows of the other")
 
 
 @pytest.mark.jvm

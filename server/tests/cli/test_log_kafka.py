@@ -53,8 +53,7 @@ def fill(kafka: Broker) -> None:
         {"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["u"])
-    while consumer.poll(10) is None:
-        pass
+    assert consumer.poll(120) is not None
     consumer.commit(asynchronous=False)
     consumer.close()
 
