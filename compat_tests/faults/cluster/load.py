@@ -72,11 +72,19 @@ class Load:
         ]
         self._reader = threading.Thread(target=self._guarded, args=(self._read, producers), daemon=True)
 
-    def start(self) -> None:
-        """Begin to send and to read."""
+    def start(self, timeout: float = 120) -> None:
+        """Begin to send and to read; returns when the reader has read of every partition.
+
+        It knows its offsets then. A broker that has just come back is not told of its topics for a moment and answers
+        UNKNOWN_TOPIC_OR_PARTITION; a reader that still had to ask for its first offset would give up.
+        """
         self._reading.set()
         for thread in (*self._threads, self._reader):
             thread.start()
+        deadline = time.monotonic() + timeout
+        while len(self.seen) < self.partitions and not self.errors:
+            assert time.monotonic() < deadline, f"only read from {sorted(self.seen)} of {self.partitions} partitions"
+            time.sleep(TICK_S)
 
     def stop(self, timeout: float = 150) -> None:
         """Send no more, wait for the answers, end the reader."""
