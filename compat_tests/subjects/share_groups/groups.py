@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-LOCK_S = 2.0
+LOCK_S = 10.0
+"""On a busy machine a while may pass between a poll and what is said of its records."""
+SHORT_LOCK_S = 4.0
+"""Of groups whose locks run out."""
+SHORT_LOCK = {"share_record_lock_duration_ms": str(round(SHORT_LOCK_S * 1000))}
 SETTINGS = (
     "group.share.min.heartbeat.interval.ms=100",
     "group.share.heartbeat.interval.ms=200",
