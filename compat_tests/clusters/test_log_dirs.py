@@ -46,8 +46,8 @@ def cluster(kinds: list[str], tmp_path_factory: pytest.TempPathFactory) -> Itera
         for node in cluster.nodes.values():
             node.settings["log.dirs"] = ",".join(str(path) for path in dirs(cluster, node.number))
             if node.kind == KAFKA:
-                # A segment that it rolls is flushed by another thread later. If a move has renamed or closed the log by
-                # then, 3.9.1 fails to flush it, and a failure to flush is to it the loss of the whole directory.
+                # Apache Kafka 3.9.1 flushes a segment in another thread some time after it has rolled. If a move has
+                # closed the log by then, the flush fails, and it takes the whole directory offline.
                 del node.settings["log.segment.bytes"]
             node.start()
         for node in cluster.nodes.values():
