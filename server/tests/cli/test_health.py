@@ -36,8 +36,13 @@ def answering(answer: Answers) -> Iterator[str]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(10)
+        host, port = listening.getsockname()
+        try:
+            yield f"{host}:{port}"
+        finally:
+            # The client's time may have been up before it connected: somebody has to, for the thread to end.
+            socket.create_connection((host, port)).close()
+            thread.join(10)
         assert not thread.is_alive()
 
 
