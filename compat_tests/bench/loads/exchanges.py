@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +59,18 @@ class Broker:
         while True:
             answer = self.ask(frame)
             places = errors(answer)
-            found = {struct.unpack_from(">h", answer, place)[0] for place in places} - {0}
-            if not found:
+            if not (found := _errors(frame, answer, places)):
                 return Exchange(self._port, frame, len(answer), places)
-            if not found <= RETRIABLE or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise Failed(f"errors {found} in the answer to {frame[:40]!r}")
             time.sleep(0.1)
+
+    def leads(self, topic: str, partitions: Sequence[int]) -> bool:
+        """Whether it says now where the partitions end. Raises Failed."""
+        frame = frames.log_ends(topic, partitions)
+        # From the end, for each partition: its index, the error code, a timestamp and an offset.
+        places = tuple(-22 * left + 4 for left in range(len(partitions), 0, -1))
+        return not _errors(frame, self.ask(frame), places)
 
     def coordinators(self, name: str) -> None:
         """Return when groups and transactions have coordinators."""
@@ -117,6 +123,14 @@ class Broker:
             if time.monotonic() > deadline:
                 raise Failed(f"{topic} has no id")
             time.sleep(0.1)
+
+
+def _errors(frame: bytes, answer: bytes, places: Iterable[int]) -> set[int]:
+    """The error codes at these places, if asking again may help. Raises Failed."""
+    found = {struct.unpack_from(">h", answer, place)[0] for place in places} - {0}
+    if not found <= RETRIABLE:
+        raise Failed(f"errors {found} in the answer to {frame[:40]!r}")
+    return found
 
 
 @contextmanager

@@ -10,11 +10,20 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
 CORRELATION_ID = 1
 CLIENT_ID = b"bench"
-PRODUCE, FETCH, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, API_VERSIONS = 0, 1, 3, 8, 10, 18
-FLEXIBLE = {PRODUCE: 9, FETCH: 12, METADATA: 9, OFFSET_COMMIT: 8, FIND_COORDINATOR: 3, API_VERSIONS: 3}
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, API_VERSIONS = 0, 1, 2, 3, 8, 10, 18
+FLEXIBLE = {
+    PRODUCE: 9,
+    FETCH: 12,
+    LIST_OFFSETS: 6,
+    METADATA: 9,
+    OFFSET_COMMIT: 8,
+    FIND_COORDINATOR: 3,
+    API_VERSIONS: 3,
+}
 """The first flexible version of each."""
 NO_TAGS = b"\x00"
 
@@ -42,6 +51,13 @@ def topic_id(answer: bytes, topic: str) -> bytes:
     name = compact_string(topic.encode())
     place = answer.index(name) + len(name)
     return answer[place : place + 16]
+
+
+def log_ends(topic: str, partitions: Sequence[int]) -> bytes:
+    """Return a ListOffsets v1 request for where partitions end."""
+    body = struct.pack(">ii", -1, 1) + string(topic.encode()) + struct.pack(">i", len(partitions))
+    body += b"".join(struct.pack(">iq", index, -1) for index in partitions)
+    return request(LIST_OFFSETS, 1, body)
 
 
 def find_coordinator(key: str, kind: int) -> bytes:

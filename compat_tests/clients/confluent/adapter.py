@@ -370,6 +370,9 @@ class ConfluentClient:
             for future in asked.values():
                 future.result()
         except KafkaException:
+            # A broker that had not heard of the topic said so. librdkafka (2.16) would keep that for five minutes.
+            for topic in {topic for topic, _ in partitions}:
+                self.admin.list_topics(topic, timeout=TIMEOUT_S)
             return False
         return True
 
