@@ -29,9 +29,8 @@ class _Told:
     def __init__(self) -> None:
         self.all: list[KafkaError] = []
         self.connects = 0
-        self.options = {"error_cb": self.all.append, "statistics.interval.ms": 200, "stats_cb": self._count}
-
         self._reports = 0
+        self.options = {"error_cb": self.all.append, "statistics.interval.ms": 200, "stats_cb": self._count}
 
     def _count(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
