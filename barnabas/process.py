@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "BrokerError"]
 
-STOP_S = 10.0
+STOP_S = 30.0
 SNAPSHOTS_SUFFIX = ".barnabas-snapshots"
 """Of the directory beside the data: `barnabas.server.storage.snapshots`."""
 
@@ -66,7 +66,7 @@ class Broker:
         topics: Iterable[str] | Mapping[str, int] = (),
         port: int = 0,
         log_level: str = "warn",
-        timeout_s: float = 30.0,
+        timeout_s: float = 60.0,
     ) -> None:
         self._settings = {key: text_of(value) for key, value in (settings or {}).items()}
         for key in ("log.dirs", "log.dir"):
@@ -195,7 +195,7 @@ class Broker:
     def stop(self) -> None:
         """Stop it in order, as SIGTERM does; its data stay. Nothing happens if it was stopped or killed before.
 
-        Raises BrokerError if it had ended by itself, fails while it stops, or had to be killed after 10 s.
+        Raises BrokerError if it had ended by itself, fails while it stops, or had to be killed after 30 s.
         """
         if self._child is not None:
             self._child.stop(STOP_S)

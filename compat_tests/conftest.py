@@ -137,7 +137,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     settings = config.getoption("--broker-set")
     if config.getoption("--bootstrap"):
         started = Broker(config.getoption("--bootstrap"), config.getoption("--bootstrap"))
-        wait_until_open(started, 10)
+        wait_until_open(started, 60)
     elif config.getoption("--peer") == "kafka":
         os.environ.pop(NO_JVM, None)  # whoever chooses this broker has a JVM, also for tests that start none
         started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)

@@ -58,11 +58,11 @@ class Member(threading.Thread):
 
 
 def wait_for(done: object, what: str) -> None:
-    """Wait until *done*() is true, for at most a minute."""
-    deadline = time.monotonic() + 60
+    """Wait until *done*() is true, for at most two minutes."""
+    deadline = time.monotonic() + 120
     while not done():  # type: ignore[operator]
         if time.monotonic() > deadline:
-            raise SystemExit(f"not within a minute: {what}")
+            raise SystemExit(f"not within two minutes: {what}")
         time.sleep(0.05)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     topic, group = arguments.topic, f"{arguments.topic}-workers"
 
     try:
-        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=5000)
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=10_000)
     except KafkaTimeoutError:
         raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     admin.create_topics({topic: {"num_partitions": PARTITIONS}}, wait_for_metadata=True)

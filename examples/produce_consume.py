@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     try:
-        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=5000)
+        admin = KafkaAdminClient(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=10_000)
     except KafkaTimeoutError:
         raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     admin.create_topics({arguments.topic: {"num_partitions": PARTITIONS}}, wait_for_metadata=True)

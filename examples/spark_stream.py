@@ -16,7 +16,7 @@ import time
 
 try:
     import pyspark
-    from kafka import KafkaConsumer, KafkaProducer
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.errors import KafkaTimeoutError
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
@@ -38,7 +38,7 @@ def main() -> None:
     lines, counts = arguments.topic, f"{arguments.topic}-counts"
 
     try:
-        producer = KafkaProducer(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=5000)
+        producer = KafkaProducer(bootstrap_servers=arguments.bootstrap, bootstrap_timeout_ms=10_000)
     except KafkaTimeoutError:
         raise SystemExit(f"no broker answers at {arguments.bootstrap}; to start one: python3 run.py serve") from None
     for number in range(30):
@@ -77,10 +77,15 @@ def main() -> None:
     query.awaitTermination()
     spark.stop()
 
-    consumer = KafkaConsumer(
-        counts, bootstrap_servers=arguments.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=3000
-    )
-    latest = {record.key.decode(): int(record.value) for record in consumer}
+    consumer = KafkaConsumer(bootstrap_servers=arguments.bootstrap)
+    partitions = [TopicPartition(counts, number) for number in consumer.partitions_for_topic(counts)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(partitions)
+    latest = {}
+    while any(consumer.position(one) < ends[one] for one in partitions):
+        for records in consumer.poll(timeout_ms=1000).values():
+            latest.update((record.key.decode(), int(record.value)) for record in records)
     consumer.close()
     for word, count in sorted(latest.items(), key=lambda item: (-item[1], item[0])):
         print(f"{word:6} {count:3}")

@@ -64,7 +64,7 @@ def write(producer: KafkaProducer, number: int, seconds: float) -> int:
     while time.monotonic() < end:
         begun = time.monotonic()
         for sent in [producer.send(TOPIC, str(n).encode()) for n in range(number, number + 10)]:
-            sent.get(60)
+            sent.get(120)
         number += 10
         longest = max(longest, time.monotonic() - begun)
     print(f"  {number} records so far; the longest wait for an acknowledgement was {longest:.2f} s")

@@ -27,8 +27,8 @@ import time
 from pathlib import Path
 
 BROKERS = 3
-START_S = 60
-STOP_S = 30
+START_S = 180
+STOP_S = 60
 RETURN_S = 10.0
 # Of PySpark's many jars those that a ZooKeeper server needs; with all of them it does not run.
 ZOOKEEPER_JARS = (
@@ -194,7 +194,7 @@ def wait_until(ready: object, process: subprocess.Popen[bytes], log: Path) -> No
 
 def ask(port: int, words: bytes) -> bytes:
     """Connect, send *words* if there are any, return the answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         if not words:
             return b""
         connection.sendall(words)

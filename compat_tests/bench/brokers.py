@@ -15,10 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.bench.loads import exchanges, frames
@@ -147,7 +149,7 @@ class Server:
     def kill(self) -> None:
         """End it without warning."""
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 @dataclass
@@ -177,7 +179,10 @@ class Subject:
     def __post_init__(self) -> None:
         self.clients = self.clients or self.bootstrap
         # Kept by who waits for an answer; one for all, as each has threads of its own.
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        self._admin = self._new_admin()
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
 
     @property
     def admin(self) -> AdminClient:
@@ -194,7 +199,7 @@ class Subject:
         """Host and port of the leader of each partition. Of several brokers the one that is asked may not know yet."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            found = self._admin.list_topics(topic, timeout=30)
+            found = self._admin.list_topics(topic, timeout=60)
             known = found.topics[topic].partitions
             if len(known) == partitions and all(one.leader in found.brokers for one in known.values()):
                 brokers = [found.brokers[known[index].leader] for index in range(partitions)]
@@ -206,7 +211,8 @@ class Subject:
         """Create a topic and wait until it is led. `config`: topic settings, `_` for `.`."""
         name = f"bench-{secrets.token_hex(4)}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self._admin.create_topics([NewTopic(name, partitions, self.replication, config=settings)])[name].result(60)
+        topic = NewTopic(name, partitions, self.replication, config=settings)
+        self._changed(lambda: self._admin.create_topics([topic])[name])
         self.wait_led(name, partitions)
         return name
 
@@ -233,7 +239,21 @@ class Subject:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, to free the disk."""
-        self._admin.delete_topics([name])[name].result(60)
+        self._changed(lambda: self._admin.delete_topics([name])[name])
+
+    def _changed(self, ask: Callable[[], Future[None]]) -> None:
+        """Return when it is done. A client knows for minutes who was controller of a cluster; a new one asks."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                ask().result(90)
+            except KafkaException as refused:
+                if refused.args[0].code() != KafkaError.NOT_CONTROLLER or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+                self._admin = self._new_admin()
+            else:
+                return
 
     @contextmanager
     def topic(self, partitions: int) -> Iterator[str]:

@@ -78,7 +78,9 @@ def test_a_round_that_others_disturbed_does_not_count() -> None:
 def test_the_time_of_children_that_have_ended_is_a_familys() -> None:
     burn = "import time\nwhile time.process_time() < 0.4: pass"
     watch = Watch()
-    program = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {burn!r}]); print(); time.sleep(60)"
+    program = (
+        f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {burn!r}]); print(); time.sleep(600)"
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

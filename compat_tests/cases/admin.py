@@ -16,6 +16,7 @@ from compat_tests.harness.client import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Client,
     Message,
+    Refused,
     Replicas,
 )
 
@@ -165,7 +166,7 @@ def internal_topic(client: Client, names: Names) -> None:
         consumer.commit({(topic, 0): 0})
     finally:
         consumer.close()
-    assert "__consumer_offsets" in client.topics()
+    wait_until(lambda: "__consumer_offsets" in client.topics(), "the topic in the list")
 
 
 @case(CONFIGS, "a topic's configuration: defaults and what was given")
@@ -197,8 +198,18 @@ def alter_takes_effect(client: Client, names: Names) -> None:
     client.produce(topic, [Message(bytes(5000), None, 0)])
     client.alter_topic_config(topic, set={"max.message.bytes": "1000"})
     wait_until(lambda: client.topic_config(topic)["max.message.bytes"] == "1000", "the new value")
-    with refused(MESSAGE_TOO_LARGE):
-        client.produce(topic, [Message(bytes(5000), None, 0)])
+
+    def is_refused() -> bool:
+        try:
+            client.produce(topic, [Message(bytes(5000), None, 0)])
+        except Refused as refusal:
+            if refusal.code != MESSAGE_TOO_LARGE:
+                raise
+            return True
+        return False
+
+    # What is described may not be in force yet.
+    wait_until(is_refused, "a refusal")
 
 
 @case(CONFIGS, "an unknown key or a bad value is refused when creating")

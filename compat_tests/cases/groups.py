@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from compat_tests.cases import Names, case
 from compat_tests.harness.checks import (
-    DEADLINE_S,
     contents,
     opened,
     read,
@@ -20,9 +19,10 @@ from compat_tests.harness.checks import (
 from compat_tests.harness.client import INVALID_SESSION_TIMEOUT, Client, Consumer, Message, Partition, Record, positions
 
 AREA = "groups"
+SETTLE_S = 60.0
 
 
-def settle(members: Sequence[Consumer], wanted: Sequence[Partition], timeout: float = DEADLINE_S) -> list[Record]:
+def settle(members: Sequence[Consumer], wanted: Sequence[Partition], timeout: float = SETTLE_S) -> list[Record]:
     """Poll all members at once until they share *wanted* without overlap, none idle; return what they read."""
     records: list[Record] = []
     with ThreadPoolExecutor(len(members)) as pool:
@@ -167,7 +167,7 @@ def static_member(client: Client, names: Names) -> None:
     everything = positions(topic, 4)
 
     def member(instance: str) -> Consumer:
-        return client.consumer(subscribe=[topic], group=group, instance=instance, session_timeout_ms=20_000)
+        return client.consumer(subscribe=[topic], group=group, instance=instance, session_timeout_ms=60_000)
 
     first, second = member("one"), member("two")
     with opened(first, second):
@@ -213,7 +213,7 @@ def session_too_short(client: Client, names: Names) -> None:
 
     def join() -> None:
         with opened(client.consumer(subscribe=[topic], group=names("group"), session_timeout_ms=1000)) as member:
-            wait_until(lambda: member.poll(0.1) and False, "the refusal of the join", 10)
+            wait_until(lambda: member.poll(0.1) and False, "the refusal of the join")
 
     with refused(INVALID_SESSION_TIMEOUT):
         join()

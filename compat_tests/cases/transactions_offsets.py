@@ -98,7 +98,7 @@ def stable(client: Client, names: Names) -> None:
                 producer.commit()
             else:
                 producer.abort()
-            assert asked.result(20) == found
+            assert asked.result(60) == found
 
 
 @case(AREA, "a member of an earlier generation is refused", needs=["membership"])

@@ -21,7 +21,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from compat_tests.clusters.local_store import StoreProcess
 from compat_tests.clusters.network import Network
@@ -31,8 +32,8 @@ from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 
 ZOOKEEPER = "zk"
-START_TIMEOUT_S = 120
-HEALTHY_TIMEOUT_S = 120
+START_TIMEOUT_S = 180
+HEALTHY_TIMEOUT_S = 180
 SESSION_TIMEOUT_MS = 6000
 BROKER_PORT, ZOOKEEPER_PORT = 9092, 2181
 
@@ -232,7 +233,7 @@ class Cluster:
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         if isinstance(replicas, int):
             # The controller hears of brokers that have registered a moment later.
-            self.wait(lambda: self.known() >= replicas, f"{replicas} brokers are known", 40)
+            self.wait(lambda: self.known() >= replicas, f"{replicas} brokers are known")
             topic = NewTopic(name, partitions, replicas, config=settings)
         else:
             topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=settings)
@@ -247,21 +248,7 @@ class Cluster:
 
         *had* is the error that says, of a second attempt, that the first one did it. Raises KafkaException.
         """
-        deadline = time.monotonic() + 40
-        again = False
-        while True:
-            try:
-                # Kept in a variable: a client that nobody holds any more takes its futures with it.
-                admin = self.admin
-                return done(question(admin))
-            except KafkaException as refused:
-                code = refused.args[0].code()
-                if again and code == had:
-                    return {}
-                if code not in (KafkaError.NOT_CONTROLLER, KafkaError._TIMED_OUT) or time.monotonic() > deadline:
-                    raise
-                again = True
-                time.sleep(0.2)
+        return ask(lambda: self.admin, question, had)
 
     def known(self) -> int:
         """Return how many brokers the controller has told of."""
@@ -324,7 +311,7 @@ class Cluster:
             timeout,
         )
 
-    def wait_gone(self, number: int, timeout: float = 60) -> None:
+    def wait_gone(self, number: int, timeout: float = 120) -> None:
         """Return when a broker is not registered any more."""
         self.wait(lambda: number not in self.tree.brokers(), f"broker {number} is gone from ZooKeeper", timeout)
 
@@ -366,28 +353,60 @@ class Cluster:
             node.wait_open()
 
     def make_controller(self, wanted: Iterable[int]) -> int:
-        """Have one of *wanted* be controller: the others sleep for the moment of the election."""
+        """Have one of *wanted* be controller: the others sleep for the moment of the election. Returns when all brokers
+        are registered and know the controller.
+        """
         wanted = set(wanted)
-        if self.controller() in wanted:
-            return self.controller()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while (found := self.controller()) not in wanted or not self._is_known(found):
+            if found not in wanted:
+                self._elect(wanted)
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"none of {wanted} is controller, and known to all as that\n{self.logs()}")
+        return found
+
+    def _elect(self, wanted: set[int]) -> None:
+        """Let *wanted* elect a controller, for as long as the others can sleep and keep their sessions."""
+        session_s = int(self._settings["zookeeper.session.timeout.ms"]) / 1000
         others = [node for number, node in self.nodes.items() if number not in wanted and node.alive]
         for node in others:
             node.pause()
         try:
-            self.tree.client.delete("/controller")
-            self.wait(
-                lambda: self.tree.controller() in wanted, f"one of {wanted} is controller", SESSION_TIMEOUT_MS / 1000
-            )
+            with suppress(NoNodeError):
+                self.tree.ask(lambda client: client.delete("/controller"))
+            with suppress(NodeFailed):
+                self.wait(lambda: self.tree.controller() in wanted, "", min(session_s * 0.7, 20))
         finally:
             for node in others:
                 node.resume()
-        return self.controller()
+
+    def _is_known(self, controller: int) -> bool:
+        """Return, once all brokers that run are registered, whether they take this one for the controller. It works as
+        one from then on: its node in ZooKeeper is there a moment earlier.
+        """
+        self.wait_registered(node.number for node in self.living)
+
+        def is_told() -> bool:
+            told = [self.admin_of(node.bootstrap).list_topics(timeout=20).controller_id for node in self.living]
+            return told == [controller] * len(told) or self.tree.controller() != controller
+
+        self.wait(is_told, f"{controller} is known as controller")
+        return self.tree.controller() == controller
 
     def expire_session(self, number: int) -> None:
         """End the ZooKeeper session of a broker. Does nothing when it has none."""
         assert self.zookeeper is not None
-        with suppress(NoNodeError):
-            self.zookeeper.expire(f"{self._chroot}/brokers/ids/{number}")
+        path = f"{self._chroot}/brokers/ids/{number}"
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with suppress(NoNodeError):
+                    self.zookeeper.expire(path)
+                return
+            except (OSError, ConnectionLoss, KazooTimeoutError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def cut_zookeeper(self, number: int) -> None:
         """A broker and ZooKeeper hear nothing of each other."""
@@ -404,6 +423,40 @@ class Cluster:
         """Undo every cut."""
         if self.network is not None:
             self.network.heal()
+
+
+def ask(
+    admin_of: Callable[[], AdminClient],
+    question: Callable[[AdminClient], Mapping[Any, Future[Any]]],
+    had: int | None = None,
+) -> dict[Any, Any]:
+    """Ask for something with a new client each time, until the answer is another than that one must ask again.
+
+    *had* is the error that says, of a second attempt, that the first one did it. Raises KafkaException.
+    """
+    deadline = time.monotonic() + 120
+    again = False
+    while True:
+        try:
+            # Kept in a variable: a client that nobody holds any more takes its futures with it.
+            admin = admin_of()
+            return done(question(admin))
+        except KafkaException as refused:
+            code = refused.args[0].code()
+            if again and code == had:
+                return {}
+            if code not in _ASK_AGAIN or time.monotonic() > deadline:
+                raise
+            again = True
+            time.sleep(0.2)
+
+
+_ASK_AGAIN = (
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
 
 
 def done(futures: Mapping[Any, Future[Any]], timeout: float = 60) -> dict[Any, Any]:

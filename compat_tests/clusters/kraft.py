@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from compat_tests.clusters import harness
@@ -96,8 +96,8 @@ class KRaftCluster:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         """Create a topic, each partition on three brokers, and wait until all replicas are in sync."""
-        admin = self._admin()
-        admin.create_topics([NewTopic(name, partitions, 3)])[name].result(60)
+        topics = [NewTopic(name, partitions, 3)]
+        harness.ask(self._admin, lambda admin: admin.create_topics(topics), KafkaError.TOPIC_ALREADY_EXISTS)
         self.wait_healthy()
 
     def leader(self, topic: str, index: int) -> int:

@@ -27,7 +27,8 @@ HELLO, GET, CHILDREN = 1, 3, 4
 WELCOME, NODES, NAMES = 1, 5, 6
 SESSION_MS = 3_600_000
 ANSWER_S = 30.0
-START_S = 60.0
+START_S = 120.0
+END_S = 60.0
 
 
 class StoreProcess:
@@ -76,7 +77,7 @@ class StoreProcess:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(END_S)
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -95,7 +96,7 @@ class StoreProcess:
         self.resume()
         self.process.terminate()
         try:
-            self.process.wait(30)
+            self.process.wait(END_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
@@ -169,7 +170,7 @@ class LocalClient:
         return connection
 
     def _ask(self, kind: int, body: bytes, expected: int) -> bytes:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 2 * ANSWER_S
         while True:
             try:
                 self._socket.sendall(frame(kind, body))

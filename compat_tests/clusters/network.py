@@ -1,20 +1,23 @@
 """Networks that can be cut: one Linux network namespace per process, joined by a router in a namespace of its own.
 
-Every process has an address of its own (10.B.n.2, B chosen from our process id); the router forwards between them and
-to this process. A cut is a routing rule in the router that drops packets silently, as a broken cable does: nobody is
-told, connections hang. Needs root and `ip` (iproute2); `unavailable()` says what is missing.
+Every process has an address of its own (10.B.n.2, B claimed by the name of a socket, so that no other run has it); the
+router forwards between them and to this process. A cut is a routing rule in the router that drops packets silently, as
+a broken cable does: nobody is told, connections hang. Needs root and `ip` (iproute2); `unavailable()` says what is
+missing.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PREFIX = "clusternet"
 HOME = "home"
+FIRST_SUBNET, SUBNETS = 64, 128
 
 
 def unavailable() -> str | None:
@@ -38,7 +41,8 @@ class Network:
         _sweep()
         tag = f"{os.getpid() & 0xFFFFF:x}"
         self._stem = f"{PREFIX}-{os.getpid()}"
-        self._subnet = f"10.{64 + os.getpid() % 128}"
+        self._claim, number = _claimed()
+        self._subnet = f"10.{number}"
         self._router = f"{self._stem}-router"
         self._cuts: set[tuple[str, str]] = set()
         self._numbers = {name: number for number, name in enumerate(names, 1)} | {HOME: 250}
@@ -102,6 +106,7 @@ class Network:
         subprocess.run(["ip", "link", "del", self._home_interface], capture_output=True, check=False)
         while self._made:
             subprocess.run(["ip", "netns", "del", self._made.pop()], capture_output=True, check=False)
+        self._claim.close()
 
     def _rule(self, verb: str, source: str, target: str) -> None:
         ends = ("from", self.address(source), "to", self.address(target))
@@ -119,6 +124,20 @@ class Network:
 
     def _inside(self, namespace: str, *command: str) -> None:
         subprocess.run(["ip", "netns", "exec", namespace, *command], check=True, capture_output=True)
+
+
+def _claimed() -> tuple[socket.socket, int]:
+    """A subnet that no other process here has, and the socket by whose name it is ours until it is closed."""
+    for shift in range(SUBNETS):
+        number = FIRST_SUBNET + (os.getpid() + shift) % SUBNETS
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0barnabas-tests-subnet-{number}")
+        except OSError:
+            claim.close()
+        else:
+            return claim, number
+    raise OSError("all subnets are in use")
 
 
 def _ip(*arguments: str) -> None:

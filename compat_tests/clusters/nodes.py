@@ -21,8 +21,8 @@ from compat_tests.harness.processes import pause
 
 OURS, KAFKA = "ours", "kafka"
 KAFKA_ZK_JARS = "kafka-3.9.1"
-STOP_TIMEOUT_S = 60
-OPEN_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 180
+OPEN_TIMEOUT_S = 180
 DEFAULT_HEAP = "256m"
 # Small machines run three of these beside each other: no second tier of compilation, one collector thread.
 KAFKA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
@@ -145,7 +145,7 @@ class Node:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
         self.paused = False
 
     def pause(self) -> None:
@@ -171,7 +171,7 @@ class Node:
                 self.process.wait(timeout)
             except subprocess.TimeoutExpired as late:
                 self.process.kill()
-                self.process.wait(30)
+                self.process.wait(60)
                 raise NodeFailed(f"{self} had not stopped after {timeout} s:\n{self.log_tail()}") from late
         return self.process.returncode
 

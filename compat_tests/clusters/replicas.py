@@ -17,7 +17,7 @@ BATCH_HEAD = struct.Struct(">qii")
 """Base offset, length of what follows, leader epoch."""
 
 
-def differences(cluster: Cluster, topic: str, timeout: float = 30) -> list[str]:
+def differences(cluster: Cluster, topic: str, timeout: float = 120) -> list[str]:
     """Return how the replicas of a topic differ; waits a while for followers to catch up. Load must have ended."""
     deadline = time.monotonic() + timeout
     while True:

@@ -25,6 +25,9 @@ from compat_tests.faults.cluster.load import FAST_CLIENT, watermarks
 Names = Callable[..., str]
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 SETTINGS = {
+    # Who stands still for a while keeps its leaderships and its place in sync: nobody would give them back.
+    "zookeeper.session.timeout.ms": "60000",
+    "replica.lag.time.max.ms": "30000",
     "min.insync.replicas": "1",
     "default.replication.factor": "2",
     "offsets.topic.replication.factor": "1",
@@ -92,7 +95,7 @@ def send(cluster: Cluster, topic: str, count: int, index: int = 0) -> list[bytes
 
     for number in range(count):
         producer.produce(topic, b"%08d" % number + b"x" * 400, partition=index, on_delivery=delivered)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert len(acknowledged) == count
     return acknowledged
 
@@ -142,7 +145,7 @@ def test_replicas_move_between_directories(
     assert tools("kafka-reassign-partitions", *begin).count("Successfully started moving log directory to") == 4
     for index in range(2):
         sent[index] += send(cluster, topic, 100, index)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         said = tools("kafka-reassign-partitions", "--reassignment-json-file", str(wish), "--verify")
         done = [f"Reassignment of replica {topic}-{index}-{number} completed" in said for index, number in targets]
@@ -173,7 +176,7 @@ def everything(cluster: Cluster, topic: str, partitions: int) -> list[list[bytes
     missing = sum(watermarks(consumer, place)[1] for place in places)
     consumer.assign(places)
     found: list[list[bytes]] = [[] for _ in places]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while missing:
         assert time.monotonic() < deadline, f"{missing} records are missing"
         for message in consumer.consume(1000, 0.5):
@@ -193,6 +196,7 @@ def test_a_lost_directory(cluster: Cluster, unique: Names, loser: int, warm_jvms
     tools = Tools(cluster.bootstrap, warm_jvms)
     cluster.create_topic(topic, replicas=[[loser, keeper]] * 4)
     sent = [send(cluster, topic, 30, index) for index in range(4)]
+    cluster.wait_healthy()
     lost_dir = dirs(cluster, loser)[1]
     lost = [index for index in range(4) if home(cluster, loser, topic, index) == lost_dir]
     assert lost

@@ -13,10 +13,10 @@ import pytest
 from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import KAFKA, OURS
 from compat_tests.clusters.replicas import epochs
-from compat_tests.clusters.test_mixed import judged, produce, same_everywhere
+from compat_tests.clusters.test_mixed import PATIENCE_S, judged, produce, same_everywhere
 from compat_tests.faults.cluster.load import Load
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(900)]
 TOPIC = "moving"
 
 
@@ -27,12 +27,12 @@ def test_from_kafka_to_ours_and_back(kinds: list[str], tmp_path: Path) -> None:
         cluster.create_topic(TOPIC, 3)
         load = Load(cluster.bootstrap, TOPIC, 3, log=cluster.directory / "clients.log")
         load.start()
-        assert load.wait_acknowledged({0, 1, 2}, 60) is not None
+        assert load.wait_acknowledged({0, 1, 2}, PATIENCE_S) is not None
         for kind in (kinds[0], KAFKA):
             for number in cluster.nodes:
                 if cluster.nodes[number].kind != kind:
                     replaced(cluster, number, kind)
-                    assert load.wait_acknowledged({0, 1, 2}, 60) is not None, cluster.logs()
+                    assert load.wait_acknowledged({0, 1, 2}, PATIENCE_S) is not None, cluster.logs()
         judged(cluster, load, TOPIC, 3)
         # Ours writes the file of leader epochs when it stops, at the latest.
         cluster.stop_all()

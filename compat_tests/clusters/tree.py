@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
 
 from compat_tests.clusters.local_store import LocalClient
+
+T = TypeVar("T")
+ANSWER_S = 120
+_AWAY = (ConnectionLoss, OperationTimeoutError, SessionExpiredError)
+"""How kazoo ends what was under way when its connection or its session did: it connects again by itself."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +41,28 @@ class Tree:
             return
         logging.getLogger("kazoo").setLevel(logging.ERROR)
         self.client = KazooClient(connect, timeout=30)
-        self.client.start(timeout=60)
+        self.client.start(timeout=ANSWER_S)
 
     def close(self) -> None:
         """End the session."""
         self.client.stop()
         self.client.close()
 
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """Return the client's answer to what may be asked twice; it is when the connection has ended meanwhile."""
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return question(self.client)
+            except _AWAY:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def json(self, path: str) -> Any:
         """Return the JSON of a node, None when there is none."""
         try:
-            data, _ = self.client.get(path)
+            data, _ = self.ask(lambda client: client.get(path))
         except NoNodeError:
             return None
         return json.loads(data)
@@ -53,15 +70,18 @@ class Tree:
     def children(self, path: str) -> list[str]:
         """Return the names below a node, sorted; none when it is not there."""
         try:
-            return sorted(self.client.get_children(path))
+            return sorted(self.ask(lambda client: client.get_children(path)))
         except NoNodeError:
             return []
+
+    def _stat(self, path: str) -> Any:
+        return self.ask(lambda client: client.exists(path))
 
     def brokers(self) -> dict[int, int]:
         """Return the registered brokers: id → broker epoch."""
         found = {}
         for name in self.children("/brokers/ids"):
-            stat = self.client.exists(f"/brokers/ids/{name}")
+            stat = self._stat(f"/brokers/ids/{name}")
             if stat is not None:
                 found[int(name)] = stat.czxid
         return found
@@ -84,7 +104,7 @@ class Tree:
         """Return a partition's state."""
         path = f"/brokers/topics/{topic}/partitions/{index}/state"
         try:
-            data, stat = self.client.get(path)
+            data, stat = self.ask(lambda client: client.get(path))
         except NoNodeError:
             return None
         node = json.loads(data)

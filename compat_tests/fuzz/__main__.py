@@ -19,6 +19,8 @@ from compat_tests.fuzz.watch import Log, memory_bytes
 from compat_tests.harness.broker_process import Server
 
 DEATHS_MAX = 30
+REPLAY_PATIENCE_S = 3.0
+"""Of what was damaged or taken out of a whole attack, much is never answered."""
 SETTINGS = {
     "offsets.topic.num.partitions": "5",
     "offsets.topic.replication.factor": "1",
@@ -104,7 +106,7 @@ def replayed(options: argparse.Namespace) -> int:
     for path in options.files:
         steps = list(read(path.read_text()))
         if options.bootstrap:
-            print(f"{path}: {replay(address_of(options.bootstrap), steps)} answers")
+            print(f"{path}: {replay(address_of(options.bootstrap), steps, REPLAY_PATIENCE_S)} answers")
             continue
         with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as temporary:
             settings = {**SETTINGS, **dict(setting.split("=", 1) for setting in options.set)}
@@ -126,7 +128,7 @@ def _replay_one(server: Server, steps: list[object]) -> str:
     honest.begin()
     prepare([target])
     before, begun = memory_bytes(server.pid), time.monotonic()
-    answers = replay(target.address, steps)  # type: ignore[arg-type]
+    answers = replay(target.address, steps, REPLAY_PATIENCE_S)  # type: ignore[arg-type]
     took = time.monotonic() - begun
     trouble = []
     try:

@@ -162,12 +162,12 @@ def targets(instrument: Instrument) -> dict[str, Target]:
 
 
 def run_random(name: str, seconds: float, seed: int) -> int:
-    """Without guidance; how many inputs were tried. Raises what the target raises."""
+    """Without guidance, one round at least; how many inputs were tried. Raises what the target raises."""
     rng = random.Random(seed)
     target = targets(lambda function: function)[name]
     until = time.monotonic() + seconds
     tried = 0
-    while time.monotonic() < until:
+    while not tried or time.monotonic() < until:
         data = seeds(name, rng)
         for _ in range(20):
             target(data)

@@ -156,10 +156,10 @@ class Probe:
         if not self._process.stdin.closed:
             self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
         found = self.stalls()
         self._process.stdout.close()
         return found

@@ -16,10 +16,8 @@ from compat_tests.fuzz.attack import read_answer
 from compat_tests.fuzz.pools import Pools, Sent
 from compat_tests.fuzz.recording import Step
 
-LEARN_S = 2.0
-WAIT_S = 5.0
+PATIENCE_S = 60.0
 SEND_S = 60.0
-END_S = 3.0
 
 
 class _Link:
@@ -31,10 +29,11 @@ class _Link:
 
 
 class Replay:
-    """Against one address. `answers` counts what came back."""
+    """Against one address. `answers` counts what came back. patience_s: for an answer, where one is waited for."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], patience_s: float = PATIENCE_S) -> None:
         self._address = address
+        self._patience_s = patience_s
         self._links: dict[int, _Link] = {}
         self._pools = Pools()
         self._learnt: dict[tuple[int, str], deque[bytes]] = {}
@@ -45,7 +44,7 @@ class Replay:
         """All steps; then everything that is owed is waited for, for a while."""
         for step in steps:
             self._step(step)
-        self._read_until(lambda: not any(link.owed and link.is_open for link in self._links.values()), END_S)
+        self._read_until(lambda: not any(link.owed and link.is_open for link in self._links.values()))
 
     def waiting(self) -> list[str]:
         """The requests that are owed an answer on connections that are open."""
@@ -64,7 +63,7 @@ class Replay:
     def _step(self, step: Step) -> None:
         if step.action == "learnt":
             queue = self._learnt.setdefault((step.connection, step.label), deque())
-            self._read_until(lambda: bool(queue), LEARN_S)
+            self._read_until(lambda: bool(queue))
             if queue and len(queue[0]) == len(step.data):
                 self._changed[step.data] = queue.popleft()
             return
@@ -75,7 +74,7 @@ class Replay:
             return
         link = self._link(step.connection)
         if step.action == "wait":
-            self._read_until(lambda: not link.owed or not link.is_open, WAIT_S)
+            self._read_until(lambda: not link.owed or not link.is_open)
         elif step.action == "eof":
             try:
                 link.sock.shutdown(socket.SHUT_WR)
@@ -99,8 +98,8 @@ class Replay:
             found = self._links[number] = _Link(self._address)
         return found
 
-    def _read_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+    def _read_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._patience_s
         while not condition() and time.monotonic() < deadline:
             self._read(0.02)
 
@@ -139,9 +138,9 @@ class Replay:
                 self._learnt.setdefault((number, kind), deque()).append(value)
 
 
-def replay(address: tuple[str, int], steps: Iterable[Step]) -> int:
+def replay(address: tuple[str, int], steps: Iterable[Step], patience_s: float = PATIENCE_S) -> int:
     """Send them; how many answers came."""
-    one = Replay(address)
+    one = Replay(address, patience_s)
     try:
         one.run(steps)
         return one.answers

@@ -14,7 +14,7 @@ NAMES = ("messages", "records", "old", "packed")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_take_right_and_damaged_input(name: str) -> None:
-    assert run_random(name, 0.2, 1) > 20
+    assert run_random(name, 0.2, 1) >= 20  # a round: an input that is right, and damaged ones made of it
 
 
 def test_a_decoder_that_raises_something_else_is_seen() -> None:

@@ -8,6 +8,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,9 +88,11 @@ class Clock:
 
 
 def attacked(
-    answer: Answer, *, seconds: float = 0.0, steps: int = 400, key: ApiKey = ApiKey.HEARTBEAT
+    answer: Answer, *, seconds: float = 0.0, steps: int = 12_000, key: ApiKey = ApiKey.HEARTBEAT
 ) -> dict[str, str]:
-    """The findings of an attack with right requests only; between the steps so much time seems to pass."""
+    """The findings of an attack with right requests only; between the steps so much time seems to pass. It ends with
+    the first finding, or after so many steps, each of which waits 5 ms for something to come.
+    """
     clock = Clock()
     found: dict[str, str] = {}
     with peer(answer) as address:
@@ -208,8 +211,7 @@ def test_the_probe_as_a_process() -> None:
     def answer(frame: bytes) -> bytes:
         told.set()
         if slow.is_set():
-            slow.clear()
-            threading.Event().wait(0.06)
+            time.sleep(0.3)
         return b"\x00\x00\x00\x04\x00\x00\x00\x00"
 
     with peer(answer) as (host, port):
@@ -217,15 +219,18 @@ def test_the_probe_as_a_process() -> None:
             answered(sock)
         told.clear()
         probe = Probe(f"{host}:{port}", limit_ms=50).start()
-        assert told.wait(10)
+        assert told.wait(60)
         slow.set()
-        told.clear()
-        assert told.wait(10)
-        while slow.is_set():
-            told.wait(0.01)
-        found = probe.stop()
-    assert [round(stall.seconds, 1) for stall in found if stall.seconds >= 0.05]
-    assert probe.longest >= 0.05
+        # Of a probe that has no core just when it asks, less is counted than the answer took: there are more answers.
+        found: list[Stall] = []
+        until = time.monotonic() + 60
+        while not any(stall.seconds >= 0.25 for stall in found):
+            assert time.monotonic() < until, found
+            found += probe.stalls()
+            time.sleep(0.01)
+        slow.clear()
+        probe.stop()
+    assert probe.longest >= 0.25
 
 
 def test_a_broker_that_dies(tmp_path: Path) -> None:

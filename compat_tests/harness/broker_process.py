@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from compat_tests.harness.brokers import Broker, wait_until_open
+from compat_tests.harness.brokers import STOP_TIMEOUT_S, Broker, wait_until_open
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 
@@ -55,14 +55,14 @@ class Server:
         """End it without warning."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(STOP_TIMEOUT_S)
 
     def stop(self) -> int:
         """Ask it to stop; its exit code."""
         if self.process is None or self.process.poll() is not None:
             return 0 if self.process is None else self.process.returncode
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(STOP_TIMEOUT_S)
 
     @property
     def pid(self) -> int:

@@ -1,7 +1,7 @@
 """Brokers under test as child processes: ours (`python -m barnabas dev --port 0`) and Apache Kafka 4.3.1 (one node).
 
 A started broker writes into a directory of the caller's (log file, data) and is ended by its own pid: TERM, and KILL
-when it has not gone after 30 s. Sizes are bytes, times seconds.
+when it has not gone after 60 s. Sizes are bytes, times seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
 from compat_tests.harness.ports import free_ports
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 QUICK = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
     "offsets.retention.check.interval.ms=86400000",
@@ -27,7 +27,7 @@ QUICK = (
 """Settings for cases: they do not wait for long until the broker looks for transactions that are too old; it does not
 look for old offsets, and so delete an empty group, just between two steps of a case.
 """
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 KAFKA_VERSION = "4.3.1"
 KAFKA_JARS = f"kafka-{KAFKA_VERSION}"
 # What Apache Kafka's own start script gives the JVM, with a heap that fits a shared machine.
@@ -217,7 +217,7 @@ def _kraft_properties(port: int, controller_port: int, data: Path, settings: Seq
         "share.coordinator.state.topic.min.isr=1",
         "group.initial.rebalance.delay.ms=0",
         # A broker that was killed is let in again when its old session has ended.
-        "broker.session.timeout.ms=2000",
+        "broker.session.timeout.ms=5000",
         "broker.heartbeat.interval.ms=500",
         *QUICK,
         *settings,

@@ -19,8 +19,8 @@ from compat_tests.harness.client import (
     positions,
 )
 
-DEADLINE_S = 40.0
-"""Below the session timeout of most clients (45): a member that leaves is not gone just because it was silent."""
+DEADLINE_S = 60.0
+"""Ends what hangs: a machine with too much to do may let each process stand still for many seconds."""
 
 
 def ready_topic(

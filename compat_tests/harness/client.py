@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple, Protocol
 
 Header = tuple[str, bytes | None]
 Partition = tuple[str, int]
+SESSION_MS = 30_000
+"""Of a member, unless a case says otherwise: one that stands still for some seconds is still in its group."""
 
 # Kafka's error numbers the cases look for.
 OFFSET_OUT_OF_RANGE = 1
@@ -205,7 +207,7 @@ class Client(Protocol):
         client_id: str | None = None,
         assignor: str = "range",
         reset: Literal["earliest", "latest"] = "earliest",
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = SESSION_MS,
         fetch_max_bytes: int | None = None,
         partition_max_bytes: int | None = None,
         max_wait_ms: int = 100,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from compat_tests.harness.client import Refused
 
-ANSWER_S = 60
+ANSWER_S = 120
 
 
 class Members:
@@ -72,7 +72,7 @@ class Members:
     def stop(self) -> None:
         """End it by force: its members are gone without a word."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 300
+STOP_TIMEOUT_S = 60
 
 
 class Failed(AssertionError):
@@ -82,7 +83,7 @@ class Background:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def stop(self, timeout: float = 15, *, kill: bool = False) -> int:
+    def stop(self, timeout: float = STOP_TIMEOUT_S, *, kill: bool = False) -> int:
         """End it (TERM, or KILL) and return its exit status."""
         if self.process.poll() is None:
             if kill:

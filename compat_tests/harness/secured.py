@@ -20,13 +20,15 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -72,7 +74,7 @@ _JAAS = {
     "SCRAM-SHA-512": 'scram.ScramLoginModule required username="{user}" password="{password}";',
     "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule required;",
 }
-_WITHIN_S = 30
+_WITHIN_S = 60
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,9 @@ class Secured:
             lists = [AclBinding(*what, operation, AclPermissionType.ALLOW) for operation in operations]
             for done in self._admin.create_acls(lists).values():
                 done.result(_WITHIN_S)
+            # Under KRaft the controller answers before the broker has heard of them.
+            wanted = AclBindingFilter(*what[:3], None, None, AclOperation.ANY, AclPermissionType.ANY)
+            _wait(lambda: set(lists) <= set(self._admin.describe_acls(wanted).result(_WITHIN_S)), "the lists are made")
 
     def renew(self, listener: str, *, other: bool) -> None:
         """Replace its certificate by a new one, and wait until that is shown. other: of the other authority."""
@@ -205,12 +210,23 @@ class Secured:
             wanted = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
             for future in self._admin.alter_user_scram_credentials([wanted]).values():
                 future.result(_WITHIN_S)
-        deadline = time.monotonic() + _WITHIN_S
-        while len(self._described().scram_credential_infos) < 2:
-            assert time.monotonic() < deadline, "the user was not made"
+        _wait(self._is_made, "the user is made")
 
-    def _described(self) -> Any:
-        return self._admin.describe_user_scram_credentials([USER])[USER].result(_WITHIN_S)
+    def _is_made(self) -> bool:
+        asked: Any = self._admin.describe_user_scram_credentials([USER])
+        try:
+            return len(asked[USER].result(_WITHIN_S).scram_credential_infos) == 2
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.RESOURCE_NOT_FOUND:
+                raise
+            return False
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {_WITHIN_S} s: {what}"
+        time.sleep(0.02)
 
 
 def start(directory: Path, *, peer: bool) -> Secured:

@@ -36,7 +36,7 @@ def test_from_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     events = tmp_path / "it.events"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "compat_tests.runner.events", "-p", "no:cacheprovider"]
     where = ["--events", str(events), "-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run([*command, *where], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, *where], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1, done.stdout
     matrix.main("a broker", str(events))
     assert capsys.readouterr().out == PAGE

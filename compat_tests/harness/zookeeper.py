@@ -31,8 +31,9 @@ from compat_tests.harness.jars import ToolMissing, java
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import pause
 
-START_TIMEOUT_S = 90
-STOP_TIMEOUT_S = 15
+START_TIMEOUT_S = 180
+STOP_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 30
 JAVA_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
@@ -150,7 +151,7 @@ class ZooKeeper:
         except OSError:
             return False
 
-    def ask(self, word: bytes, timeout: float = 2) -> str:
+    def ask(self, word: bytes, timeout: float = ANSWER_TIMEOUT_S) -> str:
         """The answer to a four-letter word. Raises OSError."""
         with socket.create_connection((self.host, self.port), timeout=timeout) as connection:
             connection.settimeout(timeout)
@@ -308,8 +309,8 @@ def owner_of(connect: str, path: str) -> int:
     """Id of the session that owns an ephemeral node. Needs kazoo; raises its NoNodeError."""
     from kazoo.client import KazooClient
 
-    client = KazooClient(connect, timeout=10)
-    client.start(timeout=30)
+    client = KazooClient(connect, timeout=60)
+    client.start(timeout=60)
     try:
         return int(client.get(path)[1].ephemeralOwner)
     finally:
@@ -317,7 +318,7 @@ def owner_of(connect: str, path: str) -> int:
         client.close()
 
 
-def expire_session(host: str, port: int, session_id: int, timeout: float = 10) -> None:
+def expire_session(host: str, port: int, session_id: int, timeout: float = 60) -> None:
     """Take a session over by its id and close it: for its owner it has expired. Raises OSError.
 
     A session's password is derived from its id by the server (Java's Random seeded with the id and a constant), so

@@ -82,7 +82,7 @@ def has_native(python: Path) -> bool:
     """Whether the tests run with barnabas-native."""
     if os.environ.get(PURE, "0") not in ("", "0"):
         return False
-    done = subprocess.run([python, "-c", "import barnabas_native"], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([python, "-c", "import barnabas_native"], capture_output=True, check=False, timeout=300)
     return done.returncode == 0
 
 

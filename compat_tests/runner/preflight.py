@@ -21,7 +21,7 @@ GO_WANTED = (1, 26)
 """What franz-go asks for (`compat_tests/clients/franz/src/go.mod`)."""
 DISK_WANTED_BYTES = 4 << 30
 """The environment and the jars take 1.4 GB, what brokers leave behind for the look at the end up to 2."""
-LOOK_TIMEOUT_S = 10
+LOOK_TIMEOUT_S = 60
 _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 _GO_VERSION = re.compile(r"go version go([0-9]+)\.([0-9]+)")
 

@@ -70,7 +70,7 @@ def test_what_needs_no_environment_goes_on_while_it_is_made() -> None:
             cwd=PROJECT_ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
 

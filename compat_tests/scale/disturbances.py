@@ -42,7 +42,7 @@ class Disturbance:
         self.bootstrap = bootstrap
         self.directory = directory
         self.share = share
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 120_000, "log_level": 0})
         self.name = f"disturb-{os.getpid()}"
 
     def amount(self, full: int) -> int:
@@ -55,7 +55,7 @@ class Disturbance:
     def create(self, partitions: int = 1, **config: str) -> None:
         """The topic `name`."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=settings)])[self.name].result(60)
+        self.admin.create_topics([NewTopic(self.name, partitions, 1, config=settings)])[self.name].result(120)
 
     # ---- the disturbances
 

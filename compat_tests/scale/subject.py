@@ -12,6 +12,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.bench.brokers import Server, Side
+from compat_tests.scale.wire import Connection
 
 
 class Subject:
@@ -50,13 +51,18 @@ class Subject:
 
     def admin(self) -> AdminClient:
         """To be kept by who waits for an answer."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 120_000, "log_level": 0})
 
     def create(self) -> str:
-        """A topic of one partition."""
+        """A topic of one partition, which is led."""
         name = f"scale-{secrets.token_hex(4)}"
         admin = self.admin()
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(120)
+        deadline = time.monotonic() + 60
+        with Connection(self.bootstrap) as connection:
+            while connection.log_ends([(name, 1)])[name, 0] != 0:
+                assert time.monotonic() < deadline, f"nobody leads {name}"
+                time.sleep(0.01)
         return name
 
 

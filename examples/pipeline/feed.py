@@ -49,7 +49,7 @@ class Feed:
 
     def send_last(self, line: Line) -> None:
         """Send a line that follows the last shift, whether or not an earlier run has sent it too."""
-        self._send(line).get(timeout=30)
+        self._send(line).get(timeout=60)
 
     def _send(self, line: Line) -> FutureRecordMetadata:
         key, body = line.customer.encode(), line.body.encode()
@@ -80,7 +80,7 @@ def create_topics(bootstrap: str, topics: dict[str, int]) -> None:
 
 def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return the end offset of each partition, {} for a topic that is not there."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, bootstrap_timeout_ms=5000, allow_auto_create_topics=False)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, bootstrap_timeout_ms=10_000, allow_auto_create_topics=False)
     try:
         partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         return {found.partition: offset for found, offset in consumer.end_offsets(partitions).items()}

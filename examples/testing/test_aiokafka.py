@@ -29,6 +29,7 @@ async def work(bootstrap: str, topic: str, dead_letters: str, count: int) -> lis
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         retry_backoff_ms=50,
+        session_timeout_ms=45_000,  # as Java's clients; with 10 s a machine that pauses makes it read records twice
     )
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=50)
     amounts = []

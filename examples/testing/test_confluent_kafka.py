@@ -40,7 +40,7 @@ class Shouter:
                 "metadata.recovery.strategy": "none",
             }
         )
-        self.producer.init_transactions(10)
+        self.producer.init_transactions(30)
 
     def copy(self, count: int) -> None:
         """Copy the next `count` records in one transaction. Raises KafkaException, and nothing has happened."""
@@ -48,15 +48,15 @@ class Shouter:
         try:
             done = {}
             for _ in range(count):
-                message = self.consumer.poll(20)
+                message = self.consumer.poll(60)
                 assert message is not None
                 self.producer.produce(self.target, message.value().upper())
                 done[message.topic(), message.partition()] = message.offset() + 1
             places = [TopicPartition(topic, index, offset) for (topic, index), offset in done.items()]
-            self.producer.send_offsets_to_transaction(places, self.consumer.consumer_group_metadata(), 10)
-            self.producer.commit_transaction(10)
+            self.producer.send_offsets_to_transaction(places, self.consumer.consumer_group_metadata(), 30)
+            self.producer.commit_transaction(30)
         except KafkaException:
-            self.producer.abort_transaction(10)
+            self.producer.abort_transaction(30)
             raise
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ def shouter(kafka_broker: Broker, kafka_topic: str, target: str):
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
     for value in (b"one", b"two", b"three"):
         producer.produce(kafka_topic, value)
-    producer.flush(10)
+    producer.flush(30)
     made = Shouter(kafka_broker.bootstrap, kafka_topic, target)
     yield made
     made.close()

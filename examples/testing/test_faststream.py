@@ -34,7 +34,8 @@ def application(bootstrap: str, readings: str, alarms: str) -> KafkaBroker:
     app = KafkaBroker(bootstrap, retry_backoff_ms=50)
     publisher = app.publisher(alarms)
 
-    @app.subscriber(readings, group_id="thermometer", auto_offset_reset="earliest")
+    # A session as Java's clients have: with 10 s a machine that pauses makes it read records twice.
+    @app.subscriber(readings, group_id="thermometer", auto_offset_reset="earliest", session_timeout_ms=45_000)
     async def watch(reading: Reading) -> None:
         if reading.celsius > 90:
             await publisher.publish(Alarm(sensor=reading.sensor), key=reading.sensor.encode())
@@ -49,7 +50,7 @@ async def alarms_of(broker: Broker, readings: list[Reading], topic: str, alarms:
     """Run the application until it has raised `count` alarms."""
     app = application(broker.bootstrap, topic, alarms)
     consumer = AIOKafkaConsumer(alarms, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
-    async with app, consumer, asyncio.timeout(30):
+    async with app, consumer, asyncio.timeout(60):
         await app.start()
         for reading in readings:
             await app.publish(reading, topic)

@@ -29,7 +29,7 @@ class Orders:
     def place(self, customer: str, item: str) -> bool:
         """True when the order is safe; False when it was refused for good."""
         try:
-            self.producer.send(self.topic, key=customer.encode(), value=json.dumps({"item": item}).encode()).get(10)
+            self.producer.send(self.topic, key=customer.encode(), value=json.dumps({"item": item}).encode()).get(30)
         except KafkaError:
             return False
         return True

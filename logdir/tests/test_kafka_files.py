@@ -40,7 +40,7 @@ def dump(files: list[Path], *options: str) -> str:
     jars = os.environ.get("BARNABAS_KAFKA_CLASSPATH") or classpath(KAFKA_JARS)
     command = [*java(), "-XX:TieredStopAtLevel=1", "-cp", jars, "org.apache.kafka.tools.DumpLogSegments", *options]
     done = subprocess.run(
-        [*command, "--files", ",".join(map(str, files))], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--files", ",".join(map(str, files))], capture_output=True, text=True, timeout=400, check=False
     )
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed[-3000:]
@@ -137,7 +137,12 @@ def produce(kafka: Broker) -> None:
         confluent_kafka.admin.NewTopic("u", 3, 1, config=stay),
     ]
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(60)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "none"})
+    for name, count in (("t", 1), ("u", 3)):
+        consumer.list_topics(name, timeout=PATIENCE_S)
+        for index in range(count):  # a leader that is named may not lead yet
+            log_end(consumer, confluent_kafka.TopicPartition(name, index))
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": kafka.bootstrap, "compression.type": codec, "enable.idempotence": number % 2 == 0}
@@ -158,6 +163,18 @@ def produce(kafka: Broker) -> None:
             transactional.abort_transaction(60)
         else:
             transactional.commit_transaction(60)
+    # The last marker is written a moment later; then the last stable offset is the end.
+    committed = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "none"})
+    everything = confluent_kafka.Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": "none", "isolation.level": "read_uncommitted"}
+    )
+    place = confluent_kafka.TopicPartition("t", 0)
+    deadline = time.monotonic() + PATIENCE_S
+    while log_end(committed, place) < log_end(everything, place):
+        assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.05)
+    for one in (consumer, committed, everything):
+        one.close()
 
 
 def log_end(consumer: confluent_kafka.Consumer, partition: confluent_kafka.TopicPartition) -> int:
@@ -219,7 +236,8 @@ def committed(log: PartitionLog) -> list[tuple[int, int, bytes, bytes]]:
 @pytest.mark.parametrize("stopped", ["cleanly", "by kill -9"])
 def test_its_directory_opens_in_ours_and_in_its_again(tmp_path: Path, stopped: str) -> None:
     settings = ("offsets.topic.num.partitions=2", "transaction.state.log.num.partitions=2")
-    kafka = start_kafka(tmp_path, settings)
+    # A broker that stood still and was let in again would lead in another epoch.
+    kafka = start_kafka(tmp_path, (*settings, "broker.session.timeout.ms=120000"))
     try:
         produce(kafka)
         everything = {("t", 0): consume(kafka, "t", 0, "read_uncommitted")}

@@ -14,7 +14,7 @@ import threading
 
 AGAIN_S = 0.2
 """Between two signals that are to be two."""
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """How long an orderly stop may take once the parent has ended."""
 
 

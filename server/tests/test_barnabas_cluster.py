@@ -33,7 +33,7 @@ def send(cluster: barnabas.Cluster, topic: str, count: int = 100) -> None:
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics)
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics)
 
 
 def test_a_life() -> None:
@@ -52,7 +52,7 @@ def test_a_life() -> None:
         with pytest.raises(barnabas.BrokerError, match="topic many was not created"):
             cluster.create_topic("many", replicas=4)
         for broker in cluster.brokers:  # without another look: every broker knows it
-            metadata = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20)
+            metadata = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60)
             assert len(metadata.topics["clicks"].partitions) == 4
             assert len(metadata.topics["orders"].partitions[0].replicas) == 3
             assert len(metadata.topics["single"].partitions[0].replicas) == 1
@@ -91,14 +91,14 @@ def test_topics_and_groups_go_between_tests() -> None:
         consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
         send(cluster, "orders", 5)
         consumer.subscribe(["orders"])
-        assert consumer.poll(30) is not None
+        assert consumer.poll(60) is not None
         consumer.commit(asynchronous=False)
         consumer.close()
         cluster.reset()
         assert "orders" not in topics(cluster.bootstrap)
         for broker in cluster.brokers:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-            assert not admin.list_consumer_groups(request_timeout=20).result().valid
+            assert not admin.list_consumer_groups(request_timeout=60).result().valid
         cluster.create_topic("orders", 2)
         cluster.delete_topic("orders")
         cluster.delete_topic("never")
@@ -188,7 +188,7 @@ def test_it_does_not_outlive_its_parent(tmp_path: Path, how: str) -> None:
         else:
             parent.communicate("")  # without having stopped the cluster
     for pid in pids:
-        wait_until_gone(pid, 30)
+        wait_until_gone(pid)
     assert not list(tmp_path.iterdir())
 
 
@@ -205,7 +205,7 @@ FIXTURES = """
         assert told == [None]
 
     def replicas(cluster, topic):
-        found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=20).topics[topic]
+        found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=60).topics[topic]
         return len(found.partitions), len(found.partitions[0].replicas)
 
     def test_shared(kafka_cluster, kafka_topic):
@@ -258,10 +258,15 @@ def test_fixtures(suite: pytest.Pytester) -> None:  # noqa: F811
 def test_a_failure_shows_the_log_of_the_cluster(suite: pytest.Pytester) -> None:  # noqa: F811
     suite.makepyfile(
         """
+        import time
+
         def test_fails(kafka_cluster_fresh):
             kafka_cluster_fresh.store.kill()
             kafka_cluster_fresh.store.start()
-            assert "connection to the metadata store was lost" in kafka_cluster_fresh.log
+            deadline = time.monotonic() + 60
+            while "connection to the metadata store was lost" not in kafka_cluster_fresh.log:
+                assert time.monotonic() < deadline, "no broker says so"
+                time.sleep(0.05)
             assert False
         """
     )

@@ -7,8 +7,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -20,11 +21,13 @@ from barnabas.cluster_clock import ClusterClock
 from barnabas.process import SNAPSHOTS_SUFFIX
 
 pytestmark = pytest.mark.campaign
+PATIENT = {"num.partitions": 3, "zookeeper.session.timeout.ms": 60_000}
+"""A process that stands still for a while does not lose its session."""
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[barnabas.Cluster]:
-    with barnabas.Cluster(3, {"num.partitions": 3}) as one:
+    with barnabas.Cluster(3, PATIENT) as one:
         yield one
 
 
@@ -35,10 +38,18 @@ def cluster(shared: barnabas.Cluster) -> Iterator[barnabas.Cluster]:
     shared.reset()
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[barnabas.Cluster]:
+    """One whose dead brokers are missed after six seconds."""
+    with barnabas.Cluster(3, {"num.partitions": 3}) as one:
+        yield one
+        assert "ERROR" not in one.log
+
+
 def write(cluster: barnabas.Cluster, topic: str, *values: bytes) -> None:
     """With the brokers' time. All are acknowledged on return."""
     failed: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 2})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 2})
     for value in values:
         producer.produce(
             topic,
@@ -46,7 +57,7 @@ def write(cluster: barnabas.Cluster, topic: str, *values: bytes) -> None:
             timestamp=cluster.clock.now_ms(),
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert not failed
 
 
@@ -71,14 +82,25 @@ def consumer_of(cluster: barnabas.Cluster, group: str) -> Consumer:
     )
 
 
-def members(cluster: barnabas.Cluster, group: str) -> int:
+def members(cluster: barnabas.Cluster, group: str) -> set[str]:
+    """Their ids."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    return len(admin.describe_consumer_groups([group])[group].result(20).members)
+    return {each.member_id for each in admin.describe_consumer_groups([group])[group].result(60).members}
 
 
 def in_sync(cluster: barnabas.Cluster, topic: str) -> set[tuple[int, ...]]:
-    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=20).topics[topic]
+    found = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=60).topics[topic]
     return {tuple(sorted(each.isrs)) for each in found.partitions.values()}
+
+
+def until(expected: object, ask: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """A clock that is advanced waits a second for brokers that do not come to rest. On a busy machine what is due is
+    done then, but what follows from it at other brokers may come a little later.
+    """
+    deadline = time.monotonic() + 60
+    while (found := ask(*arguments, **options)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
 
 
 def test_seven_days_of_retention_on_all_replicas(cluster: barnabas.Cluster) -> None:
@@ -91,10 +113,10 @@ def test_seven_days_of_retention_on_all_replicas(cluster: barnabas.Cluster) -> N
     begun = time.perf_counter()
     cluster.clock.advance(datetime.timedelta(days=1, minutes=10))
     print(f"a day and ten minutes: {time.perf_counter() - begun:.3f} s")
-    assert values(cluster, "old") == []
-    assert sizes(cluster, "old") == [0, 0, 0]
+    until([], values, cluster, "old")
+    until([0, 0, 0], sizes, cluster, "old")
     assert datetime.timedelta(days=7) < cluster.clock.now() - before < datetime.timedelta(days=7, hours=1)
-    assert in_sync(cluster, "old") == {(1, 2, 3)}  # nobody was late
+    until({(1, 2, 3)}, in_sync, cluster, "old")  # nobody was late, or it is over
     write(cluster, "old", b"new")
     assert values(cluster, "old") == [b"new"]
     assert "connection" not in cluster.log
@@ -115,7 +137,7 @@ def test_every_broker_has_the_same_time_also_one_that_comes_later(cluster: barna
     cluster.brokers[1].restart()
     now_ms = cluster.clock.now_ms()
     assert cluster.clock.ahead_s >= 86400.25
-    assert all(0 <= each - now_ms < 30_000 for each in times_ms())
+    assert all(0 <= each - now_ms < 120_000 for each in times_ms())
 
 
 def test_sessions_transactions_and_offsets_run_out(cluster: barnabas.Cluster) -> None:
@@ -123,37 +145,39 @@ def test_sessions_transactions_and_offsets_run_out(cluster: barnabas.Cluster) ->
     write(cluster, "t", b"before")
     consumer = consumer_of(cluster, "g")
     consumer.subscribe(["t"])
-    message = consumer.poll(30)
+    message = consumer.poll(60)
     assert message is not None
     consumer.commit(message, asynchronous=False)
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "transaction.timeout.ms": 60_000}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce("t", b"never")
-    producer.flush(30)
-    assert members(cluster, "g") == 1
+    producer.flush(60)
+    (member,) = members(cluster, "g")
     cluster.clock.advance("3m")
-    assert members(cluster, "g") == 0
+    while member in members(cluster, "g"):  # a heartbeat came in the middle: its session lasts into the next minutes
+        cluster.clock.advance("3m")
     write(cluster, "t", b"after")
-    assert values(cluster, "t", committed=True) == [b"after", b"before"]
+    until([b"after", b"before"], values, cluster, "t", committed=True)
     with pytest.raises(confluent_kafka.KafkaException):
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     consumer.close()
 
     def committed() -> int:
         looker = consumer_of(cluster, "g")
-        (found,) = looker.committed([confluent_kafka.TopicPartition("t", 0)], 30)
+        (found,) = looker.committed([confluent_kafka.TopicPartition("t", 0)], 60)
         looker.close()
         return int(found.offset)
 
     assert committed() == 1
     cluster.clock.advance("7d1h")
-    assert committed() == confluent_kafka.OFFSET_INVALID
+    until(confluent_kafka.OFFSET_INVALID, committed)
 
 
-def test_with_a_broker_and_then_the_store_away(cluster: barnabas.Cluster) -> None:
+def test_with_a_broker_and_then_the_store_away(mortal: barnabas.Cluster) -> None:
+    cluster = mortal
     cluster.create_topic("t", 3)
     cluster.brokers[2].kill()
     cluster.clock.advance("1h")
@@ -183,42 +207,43 @@ def test_no_broker_no_clock() -> None:
         ClusterClock(lambda: ["http://127.0.0.1:1"]).advance(1)
 
 
-def test_a_broker_that_dies_meanwhile_holds_up_nobody(cluster: barnabas.Cluster) -> None:
+def test_a_broker_that_dies_meanwhile_holds_up_nobody(mortal: barnabas.Cluster) -> None:
     """Those that live go on by themselves."""
+    cluster = mortal
     with cluster.clock.held() as brokers:
         cluster.brokers[0].kill()
         with pytest.raises(barnabas.BrokerError, match="does not answer /v1/clock/step"):
             brokers.come_to_rest()
     cluster.brokers[0].start()
     cluster.clock.advance("1m")
-    cluster.create_topic("t")
-    write(cluster, "t", b"x")
+    cluster.create_topic("u")
+    write(cluster, "u", b"x")
 
 
 def test_restored_it_is_as_it_was(tmp_path: Path) -> None:
-    with barnabas.Cluster(3, {"num.partitions": 3}, data=tmp_path / "data") as cluster:
+    with barnabas.Cluster(3, PATIENT, data=tmp_path / "data") as cluster:
         cluster.create_topic("t", settings={"retention.ms": 3_600_000})
         large = os.urandom(300_000)
         write(cluster, "t", b"one", b"two", large)
         consumer = consumer_of(cluster, "g")
         consumer.subscribe(["t"])
         for _ in range(3):
-            assert consumer.poll(30) is not None
+            assert consumer.poll(60) is not None
         consumer.commit(asynchronous=False)
         consumer.close()
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x"})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("t", b"open")
-        producer.flush(30)
+        producer.flush(60)
         snapshot = cluster.snapshot()
         for turn in range(3):
             write(cluster, "t", b"more")
             cluster.create_topic(f"u{turn}")
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-            admin.delete_consumer_groups(["g"])["g"].result(20)
+            admin.delete_consumer_groups(["g"])["g"].result(60)
             cluster.clock.advance("2h")
-            assert values(cluster, "t", committed=True) == []
+            until([], values, cluster, "t", committed=True)
             if turn == 1:
                 cluster.brokers[0].kill()
             if turn == 2:
@@ -228,14 +253,14 @@ def test_restored_it_is_as_it_was(tmp_path: Path) -> None:
             assert cluster.clock.ahead_s == 0
             assert values(cluster, "t") == sorted([b"one", b"two", large, b"open"])
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-            assert not {name for name in admin.list_topics(timeout=20).topics if name.startswith("u")}
+            assert not {name for name in admin.list_topics(timeout=60).topics if name.startswith("u")}
             looker = consumer_of(cluster, "g")
             places = [confluent_kafka.TopicPartition("t", number) for number in range(3)]
-            assert sum(max(each.offset, 0) for each in looker.committed(places, 30)) == 3
+            assert sum(max(each.offset, 0) for each in looker.committed(places, 60)) == 3
             looker.close()
         # The transaction that was open is open again, and runs out.
         cluster.clock.advance("3m")
-        assert values(cluster, "t", committed=True) == sorted([b"one", b"two", large])
+        until(sorted([b"one", b"two", large]), values, cluster, "t", committed=True)
         with pytest.raises(ValueError, match="no snapshot"):
             cluster.restore(barnabas.Snapshot("0" * 32))
         cluster.forget(snapshot)
@@ -264,7 +289,7 @@ def test_a_snapshot_while_clients_change_the_metadata() -> None:
                 made.result(60)
             number += 1
 
-    with barnabas.Cluster(3) as cluster:
+    with barnabas.Cluster(3, PATIENT) as cluster:
         thread = threading.Thread(target=create, args=(cluster.bootstrap,))
         thread.start()
         try:

@@ -36,7 +36,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=30)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
         self._answers = self._socket.makefile("rb")
 
     def ask(self, request: Any, version: int) -> Any:
@@ -189,7 +189,8 @@ def test_a_restart_ends_faults() -> None:
 
 
 def test_a_cluster_with_faults_on_one_broker() -> None:
-    with barnabas.Cluster(2, topics={"t": 4}) as cluster:
+    # Nobody who stands still for a while loses its session, and with it what it leads.
+    with barnabas.Cluster(2, {"zookeeper.session.timeout.ms": 60_000}, topics={"t": 4}) as cluster:
         first, second = cluster.brokers
         with first.faults.produce(topic="t", error="NOT_ENOUGH_REPLICAS") as fault:
             for number, broker in enumerate((first, second)):
@@ -272,11 +273,11 @@ def test_the_command_says_where(tmp_path: Any) -> None:
         assert process.stdout is not None
         said = dict(process.stdout.readline().rstrip("\n").split("=", 1) for _ in range(3))
         assert list(said) == ["bootstrap", "metrics", "control"]
-        with urllib.request.urlopen(said["control"] + "/v1/broker", timeout=30) as response:
+        with urllib.request.urlopen(said["control"] + "/v1/broker", timeout=60) as response:
             assert json.load(response)["bootstrap"] == said["bootstrap"]
     finally:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         process.stdout.close()
 
 
@@ -289,7 +290,7 @@ def test_the_command_says_where(tmp_path: Any) -> None:
 )
 def test_other_machines_are_kept_out(value: str, code: int, error: str) -> None:
     command = [sys.executable, "-P", "-m", "barnabas", "dev", "--control", value]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert (done.returncode, done.stdout) == (code, "")
     assert error in done.stderr
 

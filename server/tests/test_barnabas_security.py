@@ -40,16 +40,16 @@ def secured(request: pytest.FixtureRequest) -> Iterator[barnabas.Broker]:
             AclPermissionType.ALLOW,
         )
         for created in admin.create_acls([binding]).values():
-            created.result(20)
+            created.result(60)
         yield broker
 
 
 def produce(options: dict[str, Any]) -> KafkaError | None:
     """The outcome of one record."""
     outcomes: list[KafkaError | None] = []
-    producer = Producer({**options, "message.timeout.ms": 20_000})
+    producer = Producer({**options, "message.timeout.ms": 60_000})
     producer.produce("orders", b"x", on_delivery=lambda error, message: outcomes.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     return outcomes[0]
 
 
@@ -103,7 +103,8 @@ def test_its_health(
 
     def health(**changes: str) -> int:
         file.write_text("".join(f"{key}={value}\n" for key, value in (access.java() | changes).items()))
-        return cli.main(["health", "--bootstrap", secured.bootstrap, "--command-config", str(file)])
+        command = ["health", "--bootstrap", secured.bootstrap, "--command-config", str(file), "--timeout", "60"]
+        return cli.main(command)
 
     assert health() == 0
     assert capsys.readouterr().out == f"{secured.bootstrap} answers: 1 broker, controller 1\n"
@@ -163,7 +164,7 @@ def test_the_command(tmp_path: Path) -> None:
             assert produce(options) is None
         finally:
             process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert not files.exists()
 
 
@@ -191,7 +192,7 @@ def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
         from kafka import KafkaProducer
 
         def test_shared(kafka_broker, kafka_topic):
-            KafkaProducer(**kafka_broker.access().kafka_python()).send(kafka_topic, b"x").get(20)
+            KafkaProducer(**kafka_broker.access().kafka_python()).send(kafka_topic, b"x").get(60)
 
         def test_fresh(kafka_broker_fresh):
             assert kafka_broker_fresh.access().protocol == "SASL_PLAINTEXT"
@@ -200,7 +201,7 @@ def test_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
         def test_marked(kafka_broker_fresh, kafka_topic):
             access = kafka_broker_fresh.access("carol")
             assert access.protocol == "SASL_SSL"
-            KafkaProducer(**access.kafka_python()).send(kafka_topic, b"x").get(20)
+            KafkaProducer(**access.kafka_python()).send(kafka_topic, b"x").get(60)
 
             async def send():
                 async with AIOKafkaProducer(**access.aiokafka()) as producer:

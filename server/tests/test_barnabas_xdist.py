@@ -15,7 +15,7 @@ from barnabas.server.tests.test_barnabas_process import gone
 from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401  # a fixture
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 RUNS = int(os.environ.get("BARNABAS_XDIST_RUNS", "1"))
 WORKERS = 8
 
@@ -29,9 +29,9 @@ import pytest
 from confluent_kafka import Producer
 
 def written(broker, topic):
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all", "log_level": 2})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 2})
     producer.produce(topic, os.environ["PYTEST_XDIST_WORKER"].encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     (record,) = broker.topics[topic].records()
     return record.value.decode()
 

@@ -16,7 +16,7 @@ from barnabas.kproto import ApiKey
 from barnabas.server.control.fault_routes import fault_of
 from barnabas.server.control.fields import Fields
 from barnabas.server.control.routes import ROUTES
-from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401
+from barnabas.server.tests.test_barnabas_pytest import patient, suite  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "testing.md"
@@ -59,7 +59,7 @@ def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F8
     blocks = re.findall(r"```python\n(.*?)```", section(title), re.DOTALL)
     assert blocks
     imports = "import pytest\nfrom confluent_kafka import Producer\nfrom kafka import KafkaProducer\n\n\n"
-    suite.makepyfile(imports + "\n\n".join(blocks))
+    suite.makepyfile(imports + patient("\n\n".join(blocks)))
     suite.runpytest_subprocess().assert_outcomes(passed=sum(block.count("def test_") for block in blocks))
 
 
@@ -67,14 +67,14 @@ def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F8
 def test_those_of_the_readme_pass(suite: pytest.Pytester) -> None:  # noqa: F811
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Test suites\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    suite.makepyfile(block)
+    suite.makepyfile(patient(block))
     suite.runpytest_subprocess().assert_outcomes(passed=2)
 
 
 @pytest.mark.slow
 def test_without_pytest() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", section("Without pytest"), re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert re.fullmatch(r"127\.0\.0\.1:[0-9]+\n", done.stdout), (done.stdout, done.stderr)
 
 
@@ -89,4 +89,4 @@ def test_from_other_languages() -> None:
         lines = [broker.stdout.readline() for _ in range(3)]
         assert [line.partition("=")[0] for line in lines] == ["bootstrap", "metrics", "control"]
         broker.stdin.close()
-        assert broker.wait(30) == 0
+        assert broker.wait(60) == 0

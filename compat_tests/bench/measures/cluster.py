@@ -34,12 +34,11 @@ def _interrupted(subject: Subject, *, kill: bool) -> dict[str, float]:
         load.start()
         everything = set(range(PARTITIONS))
         try:
-            assert load.wait_acknowledged(everything, 60) is not None
-            victim = cluster.leader(topic, 0)
-            harmed = cluster.led_by(topic, victim)
+            assert load.wait_acknowledged(everything, 120) is not None
+            victim, harmed = _leader(cluster, topic)
             begun, mark = time.monotonic(), len(load.sends)
             _end(cluster, victim, kill=kill)
-            assert load.wait_acknowledged(everything, 90) is not None, cluster.logs()
+            assert load.wait_acknowledged(everything, 120) is not None, cluster.logs()
             silent = load.silent(begun, mark)
             cluster.start_node(victim)
             cluster.wait_healthy()
@@ -47,6 +46,18 @@ def _interrupted(subject: Subject, *, kill: bool) -> dict[str, float]:
             load.stop()
     found = [silent[index] for index in harmed]
     return {"silent_median_s": statistics.median(found), "silent_max_s": max(found)}
+
+
+def _leader(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
+    """Who leads partition 0, and all that this broker leads. Leaders may move between the two questions."""
+    deadline = time.monotonic() + 120
+    while True:
+        found = cluster.leader(topic, 0)
+        led = cluster.led_by(topic, found) if found >= 0 else []
+        if led:
+            return found, led
+        assert time.monotonic() < deadline, f"nobody leads {topic}"
+        time.sleep(0.1)
 
 
 def _end(cluster: Cluster, victim: int, *, kill: bool) -> None:

@@ -97,7 +97,7 @@ def acl(side: Side, directory: Path) -> Subject:
         for number in range(OTHERS)
     ]
     for future in subject.admin.create_acls(allowed).values():
-        future.result(30)
+        future.result(60)
     return subject
 
 
@@ -115,7 +115,7 @@ def four(side: Side, directory: Path) -> Subject:
         process.wait_for("bootstrap=", timeout=START_TIMEOUT_S)
         said = next(line for line in process.lines if line.startswith("bootstrap="))
         bootstrap = said.split()[0].removeprefix("bootstrap=")
-        subject = Subject(side, bootstrap, lambda: [process.process.pid], lambda: void(process.stop()))
+        subject = Subject(side, bootstrap, lambda: [process.process.pid], lambda: void(process.stop(60)))
         ready(subject)
     except BaseException:
         process.stop()

@@ -158,7 +158,7 @@ def _set_topic(subject: Subject, topic: str, key: str, value: str) -> None:
     """Change one setting of a topic."""
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    subject.admin.incremental_alter_configs([resource])[resource].result(30)
+    subject.admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def _closed_segments(data: Path, topic: str) -> list[Path]:

@@ -24,6 +24,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from compat_tests.harness.client import (
     PRODUCER_FENCED,
+    SESSION_MS,
     Cluster,
     Delivered,
     Group,
@@ -40,7 +41,7 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 T = TypeVar("T")
 
 
@@ -286,7 +287,7 @@ class AioClient:
             "group_instance_id": options.get("instance"),
             "auto_offset_reset": options.get("reset", "earliest"),
             "enable_auto_commit": False,
-            "session_timeout_ms": options.get("session_timeout_ms", 10_000),
+            "session_timeout_ms": options.get("session_timeout_ms", SESSION_MS),
             "heartbeat_interval_ms": 200,
             "retry_backoff_ms": 50,
             "fetch_max_wait_ms": options.get("max_wait_ms", 100),

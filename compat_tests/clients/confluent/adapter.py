@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 
 from compat_tests.harness.client import (
     PRODUCER_FENCED,
+    SESSION_MS,
     Cluster,
     Delivered,
     Group,
@@ -43,7 +44,7 @@ from compat_tests.harness.client import (
     Replicas,
 )
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @contextmanager
@@ -291,7 +292,7 @@ class ConfluentClient:
             "group.id": options.get("group") or "compat-no-group",
             "auto.offset.reset": options.get("reset", "earliest"),
             "enable.auto.commit": False,
-            "session.timeout.ms": options.get("session_timeout_ms", 10_000),
+            "session.timeout.ms": options.get("session_timeout_ms", SESSION_MS),
             "heartbeat.interval.ms": 200,
             "fetch.wait.max.ms": options.get("max_wait_ms", 100),
             "isolation.level": options.get("isolation", "read_uncommitted"),

@@ -14,12 +14,14 @@ from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.subjects.modern_groups.conftest import SETTINGS
 
 Make = Callable[..., Any]
+# A session lasts as long as it does by default: who stands still for some seconds would read records again.
+OWN_SETTINGS = tuple(one for one in SETTINGS if not one.startswith("group.consumer.session.timeout.ms="))
 
 
 @pytest.fixture(scope="package")
 def restartable(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
     """The broker of this folder."""
-    started = start_restartable(request.config, tmp_path_factory.mktemp("franz"), SETTINGS)
+    started = start_restartable(request.config, tmp_path_factory.mktemp("franz"), OWN_SETTINGS)
     yield started
     started.stop()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from compat_tests.clients.confluent.adapter import ConfluentClient
+from compat_tests.clients.confluent.adapter import TIMEOUT_S, ConfluentClient
 from compat_tests.clients.franz.clients import Consumer, Copier, Producer
 from compat_tests.clients.franz.conftest import Make
 from compat_tests.clients.franz.program import NAME, SOURCES
@@ -95,10 +96,20 @@ def test_assignors(assignor: str, client: ConfluentClient, make: Make, unique: N
     settle(members, positions(topic, PARTITIONS))
 
 
+def set_session(client: ConfluentClient, group: str, milliseconds: int) -> None:
+    """How long the members of a group with KIP-848 may be silent."""
+    entry = ConfigEntry("consumer.session.timeout.ms", str(milliseconds), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+    for done in client.admin.incremental_alter_configs([resource]).values():
+        done.result(TIMEOUT_S)
+
+
 @over("protocol", "classic", "consumer", title="group, protocol {}: a static member comes back")
 def test_static(protocol: str, client: ConfluentClient, make: Make, unique: Names) -> None:
     topic, group = ready_topic(client, unique(), PARTITIONS), unique("group")
     settings = {"group": group, "topics": topic, "protocol": protocol}
+    if protocol == "consumer":
+        set_session(client, group, 6000)
     one, other = (make(Consumer, instance=name, **settings) for name in ("one", "other"))
     mine, others = settle([one, other], positions(topic, PARTITIONS))
     other.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 from compat_tests.harness.jars import classpath, compiled, java
 
 SOURCES = Path(__file__).parent / "src"
-RUN_TIMEOUT_S = 600
+RUN_TIMEOUT_S = 900
 _FILES = ("Produce", "Consume", "Group", "Admin", "Transaction", "TransactionFencing", "TransactionAdmin")
 _ADD = re.compile(r'cases\.(add4?)\("([^"]+)", "([^"]+)",')
 _LINE = re.compile(r"^CASE (.+?) / (.+) (PASS|FAIL)\b ?(.*)$")
@@ -95,6 +95,6 @@ class JavaRun:
         """End the JVM if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
         if self.process.stdout is not None:
             self.process.stdout.close()

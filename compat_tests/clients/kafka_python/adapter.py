@@ -19,14 +19,25 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.protocol.consumer import OffsetSpec
 
-from compat_tests.harness.client import Cluster, Delivered, Group, Member, Message, Partition, Record, Refused, Replicas
+from compat_tests.harness.client import (
+    SESSION_MS,
+    Cluster,
+    Delivered,
+    Group,
+    Member,
+    Message,
+    Partition,
+    Record,
+    Refused,
+    Replicas,
+)
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @contextmanager
@@ -111,7 +122,7 @@ class PythonConsumer:
         return self.inner.group_metadata()
 
     def close(self) -> None:
-        self.inner.close(autocommit=False, timeout_ms=5000)
+        self.inner.close(autocommit=False, timeout_ms=TIMEOUT_S * 1000)
 
 
 def send_all(producer: KafkaProducer, topic: str, messages: Iterable[Message]) -> list[Delivered]:
@@ -226,7 +237,8 @@ class PythonClient:
             api_version=self.api_version,
             max_block_ms=TIMEOUT_S * 1000,
             delivery_timeout_ms=TIMEOUT_S * 1000,
-            request_timeout_ms=TIMEOUT_S * 1000 // 2,
+            # A request that is given up is sent again: without idempotence its records would be there twice.
+            request_timeout_ms=TIMEOUT_S * 1000 - 5000,
             **(extra or {}),
         )
 
@@ -257,7 +269,7 @@ class PythonClient:
             "auto_offset_reset": options.get("reset", "earliest"),
             "enable_auto_commit": False,
             "api_version": self.api_version,
-            "session_timeout_ms": options.get("session_timeout_ms", 10_000),
+            "session_timeout_ms": options.get("session_timeout_ms", SESSION_MS),
             "heartbeat_interval_ms": 200,
             "retry_backoff_ms": 50,
             "fetch_max_wait_ms": options.get("max_wait_ms", 100),

@@ -30,13 +30,10 @@ class Kcat:
         self.bootstrap = bootstrap
 
     def command(self, *arguments: str) -> list[str]:
-        # -X settings make a failing run fail in seconds instead of minutes.
-        return [self.program.path, "-b", self.bootstrap, "-m", "10", "-X", "message.timeout.ms=20000", *arguments]
+        return [self.program.path, "-b", self.bootstrap, "-m", "60", "-X", "message.timeout.ms=120000", *arguments]
 
     def __call__(self, *arguments: str, text: str | bytes = "", expect: int | None = 0) -> str:
-        done = run(
-            self.command(*arguments), text=text, environment=self.program.environment(), timeout=45, expect=expect
-        )
+        done = run(self.command(*arguments), text=text, environment=self.program.environment(), expect=expect)
         return (done.stdout if expect == 0 else done.stdout + done.stderr).decode()
 
     def background(self, *arguments: str) -> Background:
@@ -192,17 +189,26 @@ def test_killed_member(cat: Kcat, unique: Names) -> None:
     topic, group = unique(), unique("group")
     cat.produce(topic, ["x"])
     timings = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500")
+    waits: list[float] = []
     with cat.background("-G", group, *timings, topic) as stays:
+
+        def given() -> int:
+            """How often it has been told what it holds."""
+            return sum("assigned:" in line for line in stays.lines)
+
         stays.wait_for("assigned:")
-        goes = cat.background("-G", group, "-X", "group.instance.id=goes", *timings, topic)
-        try:
-            goes.wait_for("rebalanced")
-            # Either of the two holds the topic's partition(s) now; with one partition one of them holds none.
-            stays.wait_for("rebalanced", 2)
-        finally:
-            killed = time.monotonic()
-            goes.stop(kill=True)
-        stays.wait_for("assigned:", 3)
-        waited = time.monotonic() - killed
-    # Six seconds after its last heartbeat, which may be older than the kill where nobody has time for it.
-    assert waited > 2, f"expelled after {waited:.1f} s, the session timeout is 6 s"
+        # Six seconds after its last heartbeat, which is older than the kill where nobody has time for it: then another
+        # is killed. A broker that expels whom it has lost does so every time.
+        while max(waits, default=0) <= 2 and len(waits) < 5:
+            before = given()
+            goes = cat.background("-G", group, "-X", f"group.instance.id=goes-{len(waits)}", *timings, topic)
+            try:
+                goes.wait_for("assigned:")
+                # Either of the two holds the topic's partition(s) now; with one partition one of them holds none.
+                stays.wait_for("assigned:", before + 1)
+            finally:
+                before, killed = given(), time.monotonic()
+                goes.stop(kill=True)
+            stays.wait_for("assigned:", before + 1)
+            waits.append(time.monotonic() - killed)
+    assert max(waits) > 2, f"expelled after {waits} s, the session timeout is 6 s"

@@ -11,7 +11,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from compat_tests.clients.spark.topics import Row, order
 
-QUERY_TIMEOUT_S = 120
+QUERY_TIMEOUT_S = 240
 
 
 def source(spark: SparkSession, bootstrap: str, *, stream: bool = False, **options: Any) -> DataFrame:

@@ -22,7 +22,7 @@ from compat_tests.harness.restartable import Restartable, start_restartable
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.jvm,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 
@@ -72,22 +72,25 @@ def test_write_over_a_kill(spark: SparkSession, restartable: Restartable, store:
         """Records in the topic; -1 while the watcher has not found the restarted broker."""
         places = [TopicPartition(end, number) for number in range(3)]
         try:
-            return sum(watcher.get_watermark_offsets(place, 10)[1] for place in places)
+            return sum(watcher.get_watermark_offsets(place, 30)[1] for place in places)
         except KafkaException:
             return -1
 
     kills_in_a_batch = 0
-    for least in (1500, 10_500, 19_500):  # half-way through a batch, if the watcher is quick enough
-        deadline = time.monotonic() + 100
-        while (seen := written()) < least:
+    for least in (1500, 10_500, 19_500):
+        deadline = time.monotonic() + 240
+        # The watcher may be too late for the middle of a batch: then the next one will do.
+        while (seen := written()) < least or (seen % 3000 == 0 and seen < count):
             assert query.exception() is None
             assert time.monotonic() < deadline, f"{seen} records are written, not {least}"
+        if seen == count:
+            break
         restartable.kill()
         restartable.start()
-        kills_in_a_batch += seen % 3000 != 0
+        kills_in_a_batch += 1
     watcher.close()
-    assert kills_in_a_batch, "every kill fell between two batches: the test has not tested anything"
-    assert query.awaitTermination(200)
+    assert kills_in_a_batch, "all was written before a kill: the test has not tested anything"
+    assert query.awaitTermination(400)
     assert sum(batch_sizes(query)) == count
     found = Counter((row.partition, row.key, row.value) for row in topics.read(end))
     topics.close()

@@ -46,7 +46,7 @@ pytestmark = [
 MODULES = "org.apache.kafka.common.security"
 FAILURES = (PySparkException, Py4JJavaError)
 # A log-in that is refused, or a list that says no, is not tried again for minutes.
-QUICK = {"default.api.timeout.ms": 10000, "request.timeout.ms": 8000}
+QUICK = {"default.api.timeout.ms": 40000, "request.timeout.ms": 30000}
 
 
 def case(title: str) -> pytest.MarkDecorator:
@@ -75,7 +75,7 @@ def allow(guarded: Guarded, topic: str, operation: AclOperation) -> None:
     binding = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *who)
     admin = AdminClient({"bootstrap.servers": guarded.plaintext})
     for future in admin.create_acls([binding]).values():
-        future.result(30)
+        future.result(60)
 
 
 def token_of_alice(guarded: Guarded, jvms: WarmJvms) -> tuple[str, str]:
@@ -133,7 +133,7 @@ def test_executors_elsewhere(guarded: Guarded, topics: Topics, warm_jvms: WarmJv
     options = {f"kafka.{key}": str(value) for key, value in by_token(*token_of_alice(guarded, warm_jvms)).items()}
     job = json.dumps({"kafka.bootstrap.servers": guarded.clients, **options})
     program = [sys.executable, "-m", "compat_tests.clients.spark.copying", str(tmp_path), start_at, end_at]
-    done = run(program, text=job, environment=environment(), timeout=240)
+    done = run(program, text=job, environment=environment(), timeout=500)
     assert done.stdout.decode().splitlines()[-1] == "1 executor"
     assert sorted(row.value or b"" for row in topics.read(end_at)) == sorted(row.value or b"" for row in sent)
 

@@ -29,11 +29,15 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
+OPEN_MS = 3_600_000
+"""How long a transaction may stay open: longer than all tests take, also on a busy machine."""
 KAFKA_SETTINGS = (
+    f"transaction.max.timeout.ms={OPEN_MS}",
     "log.cleaner.backoff.ms=100",
     "transaction.state.log.num.partitions=1",
     "offsets.topic.num.partitions=1",
 )
+ANSWER_TIMEOUT_S = 60
 MIXED, SEGMENTS, STAMPED, COMPACTED, TXNS = "mixed", "segments", "stamped", "compacted", "txns"
 IN_SEGMENTS = 3000
 """Records of about 1 KiB in segments of 1 MiB, one a second."""
@@ -164,11 +168,11 @@ def fill_transactions(topics: Topics) -> None:
             {
                 "bootstrap.servers": topics.bootstrap,
                 "transactional.id": name,
-                "transaction.timeout.ms": 600_000,
+                "transaction.timeout.ms": OPEN_MS,
                 "linger.ms": 1,
             }
         )
-        made.init_transactions(30)
+        made.init_transactions(ANSWER_TIMEOUT_S)
         return made
 
     first, second = producer("first"), producer("second")
@@ -177,16 +181,16 @@ def fill_transactions(topics: Topics) -> None:
             each.begin_transaction()
             for i in range(30):
                 each.produce(TXNS, b"%d %d" % (number, i), b"key", i % 2, timestamp=BASE_TIME_MS + number * 1000)
-            each.flush(30)
+            each.flush(ANSWER_TIMEOUT_S)
         topics.send(TXNS, numbered(20, 2, first=number * 20))
-        (first.abort_transaction if number % 2 else first.commit_transaction)(30)
-        (second.commit_transaction if number == 1 else second.abort_transaction)(30)
+        (first.abort_transaction if number % 2 else first.commit_transaction)(ANSWER_TIMEOUT_S)
+        (second.commit_transaction if number == 1 else second.abort_transaction)(ANSWER_TIMEOUT_S)
     topics.send(TXNS, numbered(20, 2, first=200))
     first.begin_transaction()
     first.produce(TXNS, b"open", None, 0)
-    first.flush(30)
+    first.flush(ANSWER_TIMEOUT_S)
     topics.send(TXNS, numbered(20, 2, first=300))
-    # Gone, and the transaction with it still open for ten minutes.
+    # Gone, and the transaction with it still open for an hour.
 
 
 @case("the same rows, live and copied")

@@ -28,7 +28,7 @@ pytestmark = [
 
 READ_COMMITTED = {"isolation.level": "read_committed"}
 PARTITIONS = 3
-ANSWER_TIMEOUT_S = 30
+ANSWER_TIMEOUT_S = 60
 
 
 def case(title: str) -> pytest.MarkDecorator:

@@ -99,7 +99,9 @@ def test_codecs(spark: SparkSession, topics: Topics, codec: str) -> None:
 def test_acks(spark: SparkSession, topics: Topics, acks: str) -> None:
     topic = topics.create(f"acks-{acks}")
     frame = spark.range(500).select(F.col("id").cast("string").alias("value"))
-    save(frame, topics, topic=topic, **{"kafka.acks": acks, "kafka.enable.idempotence": "false"})
+    # What is given up is sent again, and is there twice then.
+    patient = {"kafka.request.timeout.ms": "120000", "kafka.delivery.timeout.ms": "240000"}
+    save(frame, topics, topic=topic, **{"kafka.acks": acks, "kafka.enable.idempotence": "false", **patient})
     wait_for(lambda: len(topics.read(topic)) >= 500)  # with acks=0 Spark is done before the broker is
     assert Counter(row.value for row in topics.read(topic)) == Counter(b"%d" % n for n in range(500))
 

@@ -22,7 +22,7 @@ from kafka import TopicPartition as AdminPartition
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 BASE_TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ACKNOWLEDGE_TIMEOUT_S = 60
+ACKNOWLEDGE_TIMEOUT_S = 120
 READ_TIMEOUT_S = 120
 WAIT_TIMEOUT_S = 180
 _numbers = itertools.count()
@@ -64,7 +64,7 @@ class Topics:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        self.admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=60_000)
         self._producers: dict[str, Producer] = {}
 
     def close(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 
 import pytest
 
 from compat_tests.clients.tools_cli.test_topics import case
 from compat_tests.clients.tools_cli.tools import Tools
+from compat_tests.harness.checks import wait_until
 
 Names = Callable[..., str]
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
@@ -95,9 +95,7 @@ def test_delete(tools: Tools, filled: tuple[str, str]) -> None:
     text = tools("kafka-consumer-groups", "--delete", "--group", group, expect=None)
     # Deleting its last offset has ended an empty group already, or it is deleted now.
     assert "successful" in text or "GroupIdNotFoundException" in text
-    deadline = time.monotonic() + 20
-    while group in tools("kafka-consumer-groups", "--list").split():
-        assert time.monotonic() < deadline
+    wait_until(lambda: group not in tools("kafka-consumer-groups", "--list").split(), f"{group} is gone", every=0.2)
 
 
 def rows_or_none(tools: Tools, group: str, topic: str) -> list[dict[str, str]]:

@@ -92,7 +92,7 @@ def test_a_groups_life(tools: Tools, named: tuple[str, str]) -> None:
 @case("kafka-console-share-consumer: records are released, and delivered again; rejected, and not")
 def test_console(tools: Tools, named: tuple[str, str]) -> None:
     topic, group = named
-    read = ("kafka-console-share-consumer", "--topic", topic, "--group", group, "--timeout-ms", "15000")
+    read = ("kafka-console-share-consumer", "--topic", topic, "--group", group, "--timeout-ms", "120000")
     everything = (*read, "--max-messages", "20", "--formatter-property", "print.delivery=true")
     for count, what in ((1, "--release"), (2, "--reject")):
         found = lines(tools(*everything, what))

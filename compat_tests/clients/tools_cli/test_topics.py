@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.clients.tools_cli.tools import MAIN_CLASSES, Tools
+from compat_tests.clients.tools_cli.tools import MAIN_CLASSES, RUN_TIMEOUT_S, Tools
 from compat_tests.harness.checks import wait_until
 
 CLIENT = "tools 4.3.1"
@@ -162,7 +162,8 @@ def test_a_shared_jvm_changes_nothing(tools: Tools, topic: str, arguments: tuple
     tools.produce(topic, ["a", "b"])
     script, *words = (topic if word == "TOPIC" else word for word in arguments)
     alone = tools.process(script, *words)
-    warm = tools.jvms.run(tools.jars, MAIN_CLASSES[script], ["--bootstrap-server", tools.bootstrap, *words], timeout=60)
+    given = ["--bootstrap-server", tools.bootstrap, *words]
+    warm = tools.jvms.run(tools.jars, MAIN_CLASSES[script], given, timeout=RUN_TIMEOUT_S)
     assert (warm.returncode, plain(warm.stdout)) == (alone.returncode, plain(alone.stdout))
     assert plain(warm.stderr) == plain(alone.stderr)
 

@@ -9,7 +9,7 @@ from compat_tests.harness.brokers import KAFKA_JARS
 from compat_tests.harness.jars import classpath, java
 from compat_tests.harness.processes import Background, Failed, run
 
-RUN_TIMEOUT_S = 180
+RUN_TIMEOUT_S = 300
 
 MAIN_CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -94,5 +94,5 @@ class Tools:
 
     def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
         """Read so many records with the console consumer."""
-        limits = ("--max-messages", str(count), "--timeout-ms", "30000")
+        limits = ("--max-messages", str(count), "--timeout-ms", "120000")
         return self("kafka-console-consumer", "--topic", topic, *limits, *arguments).splitlines()

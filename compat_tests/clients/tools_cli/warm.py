@@ -27,7 +27,7 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-STOP_TIMEOUT_S = 10
+STOP_TIMEOUT_S = 60
 _LENGTH = struct.Struct("!i")
 
 

@@ -20,6 +20,7 @@ from barnabas.kproto.records import Record, build_batch
 from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import KAFKA, OURS
 from compat_tests.clusters.security.pinned import can_log_in
+from compat_tests.clusters.test_mixed import unexplained
 from compat_tests.harness.ports import free_ports
 from compat_tests.subjects.access.connection import Connection, Values, request
 
@@ -41,6 +42,8 @@ SETTINGS = {
     "delegation.token.expiry.time.ms": str(EXPIRY_MS),
     "delegation.token.max.lifetime.ms": str(LIFETIME_MS),
     "delegation.token.expiry.check.interval.ms": "1000",
+    # Who stands still for a while stays the controller.
+    "zookeeper.session.timeout.ms": "60000",
     "default.replication.factor": "2",
     "min.insync.replicas": "1",
     "offsets.topic.replication.factor": "2",
@@ -48,7 +51,7 @@ SETTINGS = {
 }
 SIDES = {"ours writes": (1, 2), "Kafka writes": (2, 1)}
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-WITHIN_S = 30
+WITHIN_S = 60
 TOPIC, MATCH, LITERAL, PREFIXED, READ, WRITE, DESCRIBE, ALLOW, DENY = 2, 2, 3, 4, 3, 4, 8, 3, 2
 
 
@@ -202,12 +205,12 @@ def test_scram_users(both: Both, writer: Side, reader: Side) -> None:
         answer = writer.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"upsertions": [upsertion]})
         assert [result.error_code for result in answer.results] == [0]
     for mechanism in MECHANISMS:
-        both.wait(
-            lambda mechanism=mechanism: can_log_in(reader.clients, mechanism, user, password),
-            f"{user} logs in by {mechanism}",
-            WITHIN_S,
-        )
-        assert can_log_in(writer.clients, mechanism, user, password)
+        for side in (reader, writer):
+            both.wait(
+                lambda mechanism=mechanism, side=side: can_log_in(side.clients, mechanism, user, password),
+                f"{user} logs in by {mechanism}",
+                WITHIN_S,
+            )
         assert not can_log_in(reader.clients, mechanism, user, "another")
     alter_quota(reader, user, "consumer_byte_rate", 5e6)
     deletions = [{"name": user, "mechanism": 1}]
@@ -217,7 +220,7 @@ def test_scram_users(both: Both, writer: Side, reader: Side) -> None:
     assert can_log_in(reader.clients, MECHANISMS[1], user, password)
     described = reader.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": [{"name": user}]})
     assert [(each.mechanism, each.iterations) for each in described.results[0].credential_infos] == [(2, 4096)]
-    assert quotas(writer, user) == quotas(reader, user) == {"consumer_byte_rate": 5e6}
+    both.wait(lambda: quotas(writer, user) == quotas(reader, user) == {"consumer_byte_rate": 5e6}, "a quota", WITHIN_S)
 
 
 def alter_quota(side: Side, user: str, key: str, value: float | None) -> None:
@@ -234,12 +237,15 @@ def quotas(side: Side, user: str) -> dict[str, float]:
 
 
 def throttled_ms(side: Side, user: str, topic: str) -> int:
-    """How long a producer of 20 kB is to wait, who writes to a partition of this broker."""
+    """How long a producer of 20 kB is to wait, who writes to this broker; -1 if it does not lead (yet)."""
     record = Record(0, 1_750_000_000_000, None, b"x" * 20_000)
     partition = {"index": 0, "records": build_batch([record])}
     values = {"acks": 1, "timeout_ms": 10_000, "topic_data": [{"name": topic, "partition_data": [partition]}]}
     answer = side.ask(ApiKey.PRODUCE, 9, values, user)
-    assert answer.responses[0].partition_responses[0].error_code == 0, answer
+    error = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+    if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        return -1
+    assert error is ErrorCode.NONE, answer
     return int(answer.throttle_time_ms)
 
 
@@ -249,10 +255,22 @@ def test_quotas(both: Both, writer: Side, reader: Side) -> None:
     both.create_topic(topic, replicas=[[reader.number]])
     add_acls(writer, acl(topic, LITERAL, "User:alice", WRITE))
     both.wait(lambda: reader.sees("alice", topic), "alice may write", WITHIN_S)
-    assert throttled_ms(reader, "alice", topic) == 0
+    told = -1
+
+    def is_served() -> bool:
+        nonlocal told
+        told = throttled_ms(reader, "alice", topic)
+        return told >= 0
+
+    both.wait(is_served, "the topic is served", WITHIN_S)
+    assert told == 0
     alter_quota(writer, "alice", "producer_byte_rate", 1000.0)
     both.wait(lambda: throttled_ms(reader, "alice", topic) > 0, "alice is held back", WITHIN_S)
-    assert quotas(reader, "alice") == quotas(writer, "alice") == {"producer_byte_rate": 1000.0}
+    both.wait(
+        lambda: quotas(reader, "alice") == quotas(writer, "alice") == {"producer_byte_rate": 1000.0},
+        "both know the rate",
+        WITHIN_S,
+    )
     alter_quota(reader, "alice", "producer_byte_rate", None)
     both.wait(lambda: quotas(writer, "alice") == {}, "the limit is gone", WITHIN_S)
     both.wait(lambda: throttled_ms(reader, "alice", topic) == 0, "alice is not held back", WITHIN_S)
@@ -283,10 +301,10 @@ def test_delegation_tokens(both: Both, writer: Side, reader: Side) -> None:
     made = create_token(writer, "bob", "alice")
     expected = {made.token_id: (bytes(made.hmac), made.expiry_timestamp_ms)}
     both.wait(lambda: tokens(reader, "bob") == expected, "the other one knows the token", WITHIN_S)
-    assert tokens(writer, "bob") == tokens(reader, "alice") == expected
+    both.wait(lambda: tokens(writer, "bob") == tokens(reader, "alice") == expected, "both know it", WITHIN_S)
     for side in (writer, reader):
         assert all(bears(side, made, mechanism) for mechanism in MECHANISMS)
-    renewal = {"hmac": made.hmac, "renew_period_ms": 30_000}
+    renewal = {"hmac": made.hmac, "renew_period_ms": EXPIRY_MS // 2}
     denied = reader.ask(ApiKey.RENEW_DELEGATION_TOKEN, 2, renewal, "carol")
     assert ErrorCode(denied.error_code) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     renewed = reader.ask(ApiKey.RENEW_DELEGATION_TOKEN, 2, renewal, "alice")
@@ -314,7 +332,8 @@ def test_tokens_are_the_same_texts(both: Both) -> None:
         ending = {"hmac": made.hmac, "expiry_time_period_ms": -1}
         assert side.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ending, "bob").error_code == 0
         changes = both.tree.children("/delegation_token/token_changes")
-        data, _ = both.tree.client.get(f"/delegation_token/token_changes/{changes[-1]}")
+        last = f"/delegation_token/token_changes/{changes[-1]}"
+        data, _ = both.tree.ask(lambda client, last=last: client.get(last))
         assert data.decode() == made.token_id
     assert texts[0] == texts[1]
     assert len({len(name) for name in changes}) == 1
@@ -330,9 +349,6 @@ def test_the_controller_removes_expired_tokens(both: Both, writer: Side, reader:
 
 
 def test_no_broker_complains(both: Both) -> None:
-    """After all of the above, no log holds an error."""
+    """After all of the above, no log holds an error that nobody can explain."""
     for node in both.nodes.values():
-        found = [
-            line for line in node.log_text().splitlines() if re.search(r"\bERROR\b|Traceback|^\S+ \S*error\b", line)
-        ]
-        assert found == [], node
+        assert unexplained(node.log_text()) == [], node

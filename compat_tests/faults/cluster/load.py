@@ -93,7 +93,7 @@ class Load:
             thread.join(timeout)
         assert not any(thread.is_alive() for thread in self._threads), "a producer does not end"
         self._reading.clear()
-        self._reader.join(60)
+        self._reader.join(timeout)
         assert not self._reader.is_alive(), "the reader does not end"
 
     def acknowledged_since(self, moment: float) -> set[int]:
@@ -230,7 +230,7 @@ def decoded(message: Message) -> tuple[int, int, Value]:
     return at, offset, (int(producer), int(number))
 
 
-def watermarks(consumer: Consumer, place: TopicPartition, timeout: float = 60) -> tuple[int, int]:
+def watermarks(consumer: Consumer, place: TopicPartition, timeout: float = 120) -> tuple[int, int]:
     """The log's start offset and the high watermark, of whoever leads: while leadership moves the client asks one who
     does not lead any more, or not yet, and leaves it to its user to ask again.
     """
@@ -239,14 +239,19 @@ def watermarks(consumer: Consumer, place: TopicPartition, timeout: float = 60) -
         try:
             low, high = consumer.get_watermark_offsets(place, timeout=30)
         except KafkaException as refused:
-            if refused.args[0].code() not in _LEADERSHIP_MOVES or time.monotonic() > deadline:
+            if refused.args[0].code() not in _ASK_AGAIN or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
         else:
             return low, high
 
 
-_LEADERSHIP_MOVES = (
+_ASK_AGAIN = (
+    # Nobody has answered in time.
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    # Leadership moves.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -255,7 +260,7 @@ _LEADERSHIP_MOVES = (
 
 
 def read_everything(
-    bootstrap: str, topic: str, partitions: int, timeout: float = 120
+    bootstrap: str, topic: str, partitions: int, timeout: float = 240
 ) -> dict[int, list[tuple[int, Value]]]:
     """Read all partitions from their first offset to their high watermarks: (offset, value) in the order of reading."""
     consumer = Consumer(

@@ -35,7 +35,7 @@ TOPIC = "faults"
 CLIENTS_LOG = "clients.log"
 PARTITIONS = 6
 SESSION_S = SESSION_TIMEOUT_MS / 1000
-FAIL_OVER_S = SESSION_S + 60
+FAIL_OVER_S = SESSION_S + 120
 """By then (on a busy machine) a partition whose in-sync replicas live and hear each other must acknowledge again."""
 
 

@@ -85,7 +85,7 @@ class Load:
         self._stopping.set()
         self._join(self._writing, timeout)
 
-    def finish(self, timeout: float = 90) -> None:
+    def finish(self, timeout: float = 240) -> None:
         """After `stop`: return when everything committed has been copied and seen, or after *timeout*."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline and not self.errors:
@@ -94,7 +94,7 @@ class Load:
                 break
             time.sleep(0.2)
         self._finishing.set()
-        self._join([*self._copying, *self._looking], 60)
+        self._join([*self._copying, *self._looking], GIVE_UP_S + 60)
 
     def wait_commits(self, timeout: float) -> float | None:
         """Wait until every writer and one copier has committed from now on; the seconds it took, None: they did not."""
@@ -274,6 +274,7 @@ class Load:
                 self._copy_with(producer, consumer, name, rng)
             except (Dead, KafkaException) as dead:
                 self.counts[f"copiers given up: {_short(dead)}"] += 1
+                self._vanished.append(producer)
                 consumer.close()
                 continue
             if self._finishing.is_set():
@@ -360,10 +361,7 @@ class Load:
                 elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE) or error.fatal():
                     raise KafkaException(error)
             if given_up:
-                # These alone: an assignment of all would have the others' fetches begin again each time.
-                time.sleep(0.2)
-                consumer.incremental_unassign(given_up)
-                consumer.incremental_assign(given_up)
+                begin_again(consumer, given_up)
         consumer.close()
 
     def _places(self) -> list[tuple[str, int]]:
@@ -410,6 +408,15 @@ def rewind(consumer: Consumer) -> None:
             time.sleep(0.1)
 
 
+def begin_again(consumer: Consumer, given_up: list[TopicPartition]) -> None:
+    """Have partitions read from their beginning, and these alone: an assignment of all would have the others' fetches
+    begin again each time.
+    """
+    time.sleep(0.2)
+    consumer.incremental_unassign(given_up)
+    consumer.incremental_assign(given_up)
+
+
 def encoded(value: Value) -> bytes:
     """A value as a record's."""
     return "{}|{}|{}".format(*value).encode()
@@ -441,7 +448,7 @@ def _short(error: Exception) -> str:
 
 
 def read_committed(
-    bootstrap: str, topic: str, partitions: int, timeout: float = 60
+    bootstrap: str, topic: str, partitions: int, timeout: float = 240
 ) -> tuple[dict[int, list[tuple[int, Value]]], list[str]]:
     """Everything that a read_committed consumer finds, per partition; and what keeps it from reading to the end.
 
@@ -464,6 +471,7 @@ def read_committed(
     reading = set(found)
     deadline = time.monotonic() + timeout
     while reading and time.monotonic() < deadline:
+        given_up: list[TopicPartition] = []
         for message in consumer.consume(1000, 0.5):
             error = message.error()
             if error is None:
@@ -471,7 +479,13 @@ def read_committed(
                 found[partition].append((offset, value))
             elif error.code() == KafkaError._PARTITION_EOF:
                 reading.discard(message.partition() or 0)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and not found[message.partition() or 0]:
+                # Its leader has just come back, and has not heard of the topic yet.
+                place = TopicPartition(topic, message.partition() or 0, OFFSET_BEGINNING)
+                given_up += [place] if place not in given_up else []
             elif error.fatal():
                 raise KafkaException(error)
+        if given_up:
+            begin_again(consumer, given_up)
     consumer.close()
     return found, [f"{topic}-{index} could not be read to its end in {timeout:.0f} s" for index in sorted(reading)]

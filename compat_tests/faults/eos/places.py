@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.clusters.harness import Cluster, done
+from compat_tests.clusters.harness import Cluster, ask
 from compat_tests.clusters.nodes import KAFKA, OURS
 from compat_tests.faults.eos.load import COPIES, GROUP, ORIGINALS
 from compat_tests.harness.broker_process import Server
@@ -72,10 +73,12 @@ class Alone:
 
     def begin(self) -> None:
         """Make the topics."""
-        topics = [NewTopic(name, PARTITIONS, 1) for name in (ORIGINALS, COPIES)]
-        # Kept in a variable: a client that nobody holds any more takes its futures with it.
-        admin = Cluster.admin_of(self.bootstrap)
-        done(admin.create_topics(topics))
+        for name in (ORIGINALS, COPIES):
+            self._create(NewTopic(name, PARTITIONS, 1))
+
+    def _create(self, topic: NewTopic) -> None:
+        had = KafkaError.TOPIC_ALREADY_EXISTS
+        ask(lambda: Cluster.admin_of(self.bootstrap), lambda admin: admin.create_topics([topic]), had)
 
     def close(self) -> None:
         self.server.kill()

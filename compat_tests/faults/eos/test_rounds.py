@@ -17,7 +17,7 @@ from compat_tests.harness.jars import PROJECT_ROOT
 pytestmark = pytest.mark.campaign
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("place", "kinds"),
     [
@@ -31,7 +31,7 @@ def test_rounds(place: str, kinds: str, tmp_path: Path, pytestconfig: pytest.Con
     report = tmp_path / "report.txt"
     command = [sys.executable, "-m", "compat_tests.faults.eos", "--place", place, "--kinds", kinds]
     command += ["--rounds", str(rounds), "--report", str(report), "--directory", str(tmp_path / "brokers")]
-    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=680, check=False)
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=1480, check=False)
     text = report.read_text() if report.exists() else done.stdout[-3000:] + done.stderr[-3000:]
     print(text)
     assert done.returncode == 0, text

@@ -34,8 +34,11 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
     "auto.create.topics.enable": "true",
+    "connections.max.idle.ms": "7200000",
 }
-"""Of both: what outcomes depend on. Members stay, and a streams group assigns nothing, however long all takes."""
+"""Of both: what outcomes depend on. Members and connections stay, and a streams group assigns nothing, however long all
+takes.
+"""
 OPEN = {"allow.everyone.if.no.acl.found": "true"}
 """Of the second, smaller pass."""
 

@@ -10,7 +10,7 @@ from barnabas.kproto.frame import parse_response_header, request_frame
 from barnabas.kproto.messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from barnabas.kproto.notation import Struct
 
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 Values = dict[str, Any]
 
 

@@ -16,7 +16,7 @@ from compat_tests.subjects.access.table import CLOSED_WORLD, EARLIER_WORLD, OPEN
 from compat_tests.subjects.access.trial import earlier, everything
 from compat_tests.subjects.access.world import Address, World
 
-TIMEOUT_S = 900
+TIMEOUT_S = 2400
 WORLDS = [CLOSED_WORLD, OPEN_WORLD]
 
 

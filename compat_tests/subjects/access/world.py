@@ -13,7 +13,7 @@ from compat_tests.subjects.access.names import NO_TOKEN, Names, Token
 
 SUPER = "root"
 USERS = tuple(f"u{number}" for number in range(96))
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 COMING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -88,7 +88,7 @@ class World:
             topics = [
                 {"name": name, "num_partitions": 1, "replication_factor": 1} for name in missing[start : start + 200]
             ]
-            made = self.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 30_000})
+            made = self.ask(ApiKey.CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 120_000})
             assert codes(made) <= {0}, made
             self._topic_ids.update({topic.name: topic.topic_id for topic in made.topics})
         asked = {"topics": [{"name": name} for name in missing], "allow_auto_topic_creation": False}

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as Place
 
-from compat_tests.subjects.commands.conftest import Commands, Unique
+from compat_tests.subjects.commands.conftest import LIMIT_S, Commands, Unique, until
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 30
+WAIT_S = 60
 START_MS = (int(time.time()) - 60) * 1000
 """Of records whose time matters: not as old as what retention deletes."""
 START = datetime.fromtimestamp(START_MS / 1000, UTC)
@@ -39,18 +39,24 @@ def test_the_life_of_a_topic(commands: Commands, topic: str) -> None:
     assert "TOPIC_ALREADY_EXISTS" in commands.whole("topic", "create", topic, code=1).stderr.decode()
     assert commands("topic", "create", topic, "--if-not-exists") == f"topic {topic} exists already\n"
     commands("topic", "alter", topic, "--partitions", "4", "--set", "retention.ms=12345")
-    (described,) = json.loads(commands("topic", "describe", topic, "--json"))
-    assert [each["end_offset"] for each in described["partitions"]] == [0, 0, 0, 0]
-    assert described["settings"]["retention.ms"]["value"] == "12345"
-    assert described["settings"]["retention.ms"]["source"] == "topic"
-    assert described["settings"]["retention.ms"]["documentation"]
+
+    def described() -> dict[str, Any]:
+        (found,) = json.loads(commands("topic", "describe", topic, "--json"))
+        return dict(found)
+
+    until(lambda: len(described()["partitions"]) == 4)
+    shown = described()
+    assert [each["end_offset"] for each in shown["partitions"]] == [0, 0, 0, 0]
+    assert shown["settings"]["retention.ms"]["value"] == "12345"
+    assert shown["settings"]["retention.ms"]["source"] == "topic"
+    assert shown["settings"]["retention.ms"]["documentation"]
     assert "retention.ms=12345\n" in commands("topic", "describe", topic)
     commands("topic", "alter", topic, "--unset", "retention.ms")
-    assert "retention.ms" not in commands("topic", "describe", topic)
+    until(lambda: "retention.ms" not in commands("topic", "describe", topic))
     (listed,) = json.loads(commands("topic", "list", "--long", "--json", topic))
     assert (listed["partitions"], listed["records"], listed["under_replicated"]) == (4, 0, 0)
     assert commands("topic", "delete", topic) == f"topic {topic} was deleted\n"
-    assert commands("topic", "list", topic) == ""
+    until(lambda: commands("topic", "list", topic) == "")
     for said in (commands.whole("consume", topic, code=1), commands.whole("produce", topic, code=1)):
         assert f"topic {topic}: there is no such topic" in said.stderr.decode()
 
@@ -76,8 +82,8 @@ def test_what_we_write_others_read(commands: Commands, topic: str, bootstrap: st
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
     consumer.assign([Place(topic, index) for index in range(3)])
     found: list[Any] = []
-    until = time.monotonic() + WAIT_S
-    while len(found) < 500 and time.monotonic() < until:
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < 500 and time.monotonic() < deadline:
         for records in consumer.poll(500).values():
             found += records
     consumer.close()
@@ -88,7 +94,9 @@ def test_what_we_write_others_read(commands: Commands, topic: str, bootstrap: st
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_others_write_we_read(commands: Commands, topic: str, bootstrap: str, codec: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50, "enable.idempotence": True}
+    )
     for number in range(500):
         producer.produce(
             topic, f"value {number}" * 20, key=f"{number}", headers={"n": str(number)}, timestamp=START_MS + number
@@ -108,7 +116,7 @@ def test_what_others_write_we_read(commands: Commands, topic: str, bootstrap: st
 
 
 def test_a_topic_is_copied_byte_for_byte(commands: Commands, topic: str, bootstrap: str, unique: Unique) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     records = [(b"k", None), (None, b"\xff\x00\n"), (b"\xfe", b"{}"), (b"", b"")]
     records.append(("ключ".encode(), "\u2028\x1b".encode()))
     for number, (key, value) in enumerate(records):
@@ -133,7 +141,9 @@ def test_a_topic_is_copied_byte_for_byte(commands: Commands, topic: str, bootstr
 
 
 def test_transactions(commands: Commands, topic: str, bootstrap: str, unique: Unique) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("txn")})
+    # The last one stays open while the commands look.
+    longest = {"transaction.timeout.ms": 900_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("txn"), **longest})
     producer.init_transactions(WAIT_S)
     for value, commits in (("aborted", False), ("committed", True)):
         producer.begin_transaction()
@@ -162,7 +172,7 @@ def test_what_comes_is_followed_until_an_interrupt(commands: Commands, topic: st
     commands("produce", topic, stdin=b"after\n")
     assert follower.stdout.readline() == b"after\n"
     follower.send_signal(signal.SIGINT)
-    out, err = follower.communicate(timeout=WAIT_S)
+    out, err = follower.communicate(timeout=LIMIT_S)
     assert (out, err, follower.returncode) == (b"", b"", 130)
 
 
@@ -173,9 +183,9 @@ def test_what_is_typed_goes_out_at_once_until_an_interrupt(commands: Commands, t
     for line in (b"one\n", b"two\n"):
         writer.stdin.write(line)
         writer.stdin.flush()
-    assert follower.communicate(timeout=WAIT_S) == (b"one\ntwo\n", b"")
+    assert follower.communicate(timeout=LIMIT_S) == (b"one\ntwo\n", b"")
     writer.send_signal(signal.SIGINT)
-    assert writer.wait(WAIT_S) == 130  # before its standard input ends, which would be the end as well
+    assert writer.wait(LIMIT_S) == 130  # before its standard input ends, which would be the end as well
     assert writer.communicate() == (b"", b"")
 
 
@@ -200,13 +210,19 @@ def test_groups(commands: Commands, topic: str, bootstrap: str, unique: Unique, 
         }
     )
     consumer.subscribe([topic])
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None and message.error() is None:
             break
     consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
-    (listed,) = json.loads(commands("group", "list", "--long", "--json", group))
+
+    def state() -> dict[str, Any]:
+        (found,) = json.loads(commands("group", "list", "--long", "--json", group))
+        return dict(found)
+
+    until(lambda: state()["state"] == "Stable")
+    listed = state()
     assert (listed["kind"], listed["state"], listed["members"], listed["lag"]) == (protocol, "Stable", 1, 1)
     assert 0 <= listed["lag_seconds"] < 600
     (described,) = json.loads(commands("group", "describe", group, "--json"))

@@ -17,7 +17,7 @@ from compat_tests.harness.brokers import PROJECT_ROOT, start_barnabas
 from compat_tests.subjects.security.guarded import Guarded
 from compat_tests.subjects.security.guarded import start as start_guarded
 
-LIMIT_S = 30
+LIMIT_S = 60
 _TOPICS = {"orders": 3, "payments": 2, "shipments": 1, "customers": 2, "clicks": 6}
 STOCK = json.dumps(
     {
@@ -39,6 +39,7 @@ def console(bootstrap: str, *arguments: str) -> Iterator[str]:
     """A console's URL."""
     program = os.environ.get("BARNABAS_COMMAND", "").split() or [sys.executable, "-P", "-m", "barnabas"]
     command = [*program, "console", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *arguments]
+    command += ["--timeout", str(LIMIT_S)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         try:
@@ -80,12 +81,12 @@ def write_stock(bootstrap: str) -> None:
     """Records in Avro, by the schema STOCK, to the topic `stock`."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic("stock", 1, 1)])["stock"].result(LIMIT_S)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number, item in enumerate(["lamp", "chair", "desk", "shelf", "rug"] * 6):
         name = item.encode()
         value = b"\0\0\0\0\x11" + _zigzag(1000 + number) + _zigzag(len(name)) + name + _zigzag(number * 7 % 40)
         producer.produce("stock", value, name)
-    producer.flush(LIMIT_S)
+    assert producer.flush(LIMIT_S) == 0
 
 
 def _zigzag(number: int) -> bytes:
@@ -103,7 +104,9 @@ def fill(bootstrap: str, *, is_hostile: bool) -> None:
     wanted[3].config = {"cleanup.policy": "compact"}
     for made in admin.create_topics(wanted).values():
         made.result(LIMIT_S)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "enable.idempotence": True}
+    )
     names = ["Ada", "Grace", "Edsger", "Barbara", "Donald"]
     for number in range(400):
         who = names[number % len(names)]
@@ -124,7 +127,7 @@ def fill(bootstrap: str, *, is_hostile: bool) -> None:
     producer.produce("shipments", bytes(range(64)), b"\x00\x01\xff")
     odd = _HOSTILE if is_hostile else "shipped"
     producer.produce("shipments", odd.encode(), odd.encode(), headers=[(odd, odd.encode())])
-    producer.flush(LIMIT_S)
+    assert producer.flush(LIMIT_S) == 0
     for group, topic, left in (("billing", "orders", 120), ("mail", "payments", 0), (odd, "shipments", 1)):
         read(bootstrap, group, topic, left)
 

@@ -83,7 +83,7 @@ def test_what_is_denied_is_denied(opened: Any, users: str) -> None:
     page.goto("/topics/orders/delete")
     page.get_by_label("Type").fill("orders")
     page.get_by_role("button", name="Delete", exact=False).first.click()
-    assert page.get_by_text("TOPIC_AUTHORIZATION_FAILED").is_visible()
+    page.get_by_text("TOPIC_AUTHORIZATION_FAILED").wait_for()
     page.goto("/topics/payments/records")
     assert page.locator("table.records").count() == 0
     page.goto("/acls")
@@ -103,13 +103,14 @@ def test_a_token_of_hers(opened: Any, users: str) -> None:
     page.goto("/tokens")
     row = page.get_by_role("row").filter(has_text=token)
     row.get_by_role("button", name="Renew").click()
-    assert page.get_by_text("The token was renewed.").is_visible()
+    page.get_by_text("The token was renewed.").wait_for()
     _well_made(page)
     page.get_by_role("row").filter(has_text=token).get_by_role("link", name="End…").click()
+    page.get_by_label("Type").wait_for()
     _well_made(page)
     page.get_by_label("Type").fill("dora")
     page.get_by_role("button", name="End it").click()
-    assert page.get_by_text("The token was ended.").is_visible()
+    page.get_by_text("The token was ended.").wait_for()
     assert page.wrong == []
 
 
@@ -118,7 +119,7 @@ def test_records_in_avro(opened: Any, admin: str) -> None:
     page.goto("/topics/stock/records?json=%24.item+%3D%3D+rug")
     assert page.locator("td.value").first.inner_text().startswith('{"id": 1029, "item": "rug"')
     page.locator("table.records tbody th a").first.click()
-    assert page.get_by_text("behind the id 17").is_visible()
+    page.get_by_text("behind the id 17").wait_for()
     assert page.wrong == []
 
 
@@ -135,6 +136,7 @@ def test_each_page_with_something_on_it(opened: Any, admin: str, path: str) -> N
 def _well_made(page: Any) -> None:
     """No serious fault of accessibility; nothing sticks out."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page.wait_for_load_state()
     faults = [
         (each["id"], each["nodes"][0]["html"][:200])
         for each in axe.run(page).response["violations"]

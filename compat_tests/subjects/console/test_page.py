@@ -26,7 +26,7 @@ def test_the_page(tmp_path: Path) -> None:
     with broker(tmp_path / "broker") as bootstrap, console(bootstrap) as url:
         script = script.replace("curl ", "curl --fail-with-body ").replace("http://127.0.0.1:8080", url)
         ended = subprocess.run(
-            ["bash", "-c", f"set -euo pipefail\n{script}"], capture_output=True, timeout=60, cwd=tmp_path
+            ["bash", "-c", f"set -euo pipefail\n{script}"], capture_output=True, timeout=300, cwd=tmp_path
         )
         said = ended.stdout.decode()
         assert ended.returncode == 0, (said, ended.stderr.decode())
@@ -36,7 +36,7 @@ def test_the_page(tmp_path: Path) -> None:
         for path in set(re.findall(r"^\| `(/[^`]*)`", text, re.MULTILINE)):
             real = path.replace("/T/", "/orders/").replace("/G/", "/billing/").replace("/N/", "/0/")
             found = subprocess.run(
-                ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url + real], capture_output=True, timeout=60
+                ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url + real], capture_output=True, timeout=120
             )
             if "/brokers/" not in real:  # the number is the broker's choice
                 assert found.stdout == b"200", path

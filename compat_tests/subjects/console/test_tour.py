@@ -50,9 +50,9 @@ def test_somebody_with_an_incident(opened: Any, url: str) -> None:
     page.goto("/")
     page.get_by_role("link", name="billing").click()  # most lag
     page.get_by_role("cell", name="120", exact=True).get_by_role("link").click()  # what it has not read of partition 0
-    assert page.get_by_text("50 records").is_visible()
+    page.get_by_text("50 records").wait_for()
     page.get_by_role("link", name="Later records").click()
-    assert "go=0" in page.url
+    page.wait_for_url("**go=0**")
     page.goto("/topics/orders/records")
     page.keyboard.press("/")
     page.keyboard.type("Grace")
@@ -60,7 +60,7 @@ def test_somebody_with_an_incident(opened: Any, url: str) -> None:
     page.wait_for_url("**text=Grace**")
     assert page.locator("td.key").first.inner_text() == "Grace"
     page.locator("table.records tbody th a").first.click()
-    assert '"customer": "Grace"' in page.locator("pre.whole").last.inner_text()
+    page.locator("pre.whole").last.filter(has_text='"customer": "Grace"').wait_for()
     assert page.wrong == []
 
 
@@ -71,7 +71,7 @@ def test_the_tail_moves(opened: Any, url: str) -> None:
     writer.goto("/topics/clicks/produce")
     writer.get_by_label("Value", exact=True).fill("<b>a click</b>")
     writer.get_by_role("button", name="Write").click()
-    assert writer.get_by_text("The record was written.").is_visible()
+    writer.get_by_text("The record was written.").wait_for()
     page.get_by_text("<b>a click</b>").wait_for()
     page.get_by_role("button", name="Pause").click()
     writer.goto("/topics/clicks/produce")
@@ -89,9 +89,9 @@ def test_a_reset(opened: Any, url: str) -> None:
     page.goto("/groups/mail/reset")
     page.get_by_label("Go on reading").select_option("earliest")
     page.get_by_role("button", name="Show what changes").click()
-    assert page.get_by_role("heading", name="What would be set").is_visible()
+    page.get_by_role("heading", name="What would be set").wait_for()
     page.get_by_role("button", name="Set these offsets").click()
-    assert page.get_by_text("The offsets were set.").is_visible()
+    page.get_by_text("The offsets were set.").wait_for()
     assert page.wrong == []
 
 

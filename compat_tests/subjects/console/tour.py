@@ -22,6 +22,8 @@ WIDE: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 390, "height": 844}
 FIRST_PAINT_MS: Final = 300
 PAGE_BYTES: Final = 200_000
+LIMIT_MS: Final = 90_000
+"""For a page, and for something to come up on it; more than a console waits for the broker."""
 PAGES: Final = (
     "/",
     "/topics",
@@ -135,7 +137,9 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        made = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"], timeout=2 * LIMIT_MS
+        )
         try:
             yield made
         finally:
@@ -145,6 +149,7 @@ def browser() -> Iterator[Any]:
 def watched(opened: Any, url: str, scheme: str = "light", size: dict[str, int] = WIDE, **options: Any) -> Any:
     """A page on which an error of a script, a refusal by the policy or a request elsewhere is a failure."""
     page = opened.new_context(color_scheme=scheme, viewport=size, base_url=url, **options).new_page()
+    page.set_default_timeout(LIMIT_MS)
     page.wrong = []
     page.on("pageerror", lambda error: page.wrong.append(str(error)))
     page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)

@@ -17,8 +17,9 @@ from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import zookeeper
 from compat_tests.subjects.documents.stranger import Stranger, texts
 
-pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1200)]
 PAGE = "docs/cluster.md"
+LIMIT_S = 120
 
 
 def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
@@ -26,17 +27,22 @@ def partitions(bootstrap: str, topic: str) -> dict[int, PartitionMetadata]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     found: dict[int, PartitionMetadata] = {}
     wait_until(
-        lambda: found.update(admin.list_topics(topic, timeout=30).topics[topic].partitions) or found, "it is known"
+        lambda: found.update(admin.list_topics(topic, timeout=60).topics[topic].partitions) or found,
+        "it is known",
+        LIMIT_S,
     )
     return found
 
 
 def replicas(bootstrap: str, topic: str) -> set[tuple[int, ...]]:
     """Of a topic that this makes with the cluster's own numbers, by a record that all have acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    # A new topic may be unknown for a while.
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "topic.metadata.propagation.max.ms": LIMIT_S * 1000}
+    )
     failed: list[object] = []
     producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(60) == 0
+    assert producer.flush(LIMIT_S) == 0
     assert not failed
     return {tuple(sorted(each.replicas)) for each in partitions(bootstrap, topic).values()}
 
@@ -71,7 +77,9 @@ def test_a_store_that_something_else_starts(tmp_path: Path) -> None:
             )
             stack.enter_context(stranger.keeps_running(line, "serves "))
         admin = AdminClient({"bootstrap.servers": stranger.text("localhost:9091")})
-        wait_until(lambda: sorted(admin.list_topics(timeout=30).brokers) == [1, 2], "one broker knows of the other")
+        wait_until(
+            lambda: sorted(admin.list_topics(timeout=60).brokers) == [1, 2], "one broker knows of the other", LIMIT_S
+        )
 
 
 @pytest.mark.jvm

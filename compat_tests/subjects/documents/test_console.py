@@ -13,7 +13,8 @@ from compat_tests.subjects.documents.stranger import Stranger, texts
 
 pytestmark = pytest.mark.slow
 PAGE = "docs/console.md"
-STATUS = "curl --silent --output /dev/null --write-out '%{http_code}'"
+STATUS = "curl --silent --output /dev/null --write-out '%{http_code}' --retry 60 --retry-connrefused --retry-delay 1"
+"""Again while there is no console yet, and while it waits for the broker in vain."""
 
 
 def test_beside_a_broker(tmp_path: Path) -> None:
@@ -30,8 +31,7 @@ def test_beside_a_broker(tmp_path: Path) -> None:
             assert stranger.types(f"{STATUS} http://127.0.0.1:9000/").stdout == "200"
     serve, dev = brought.splitlines()
     with stranger.keeps_running(f"{serve} --set log.dirs=data --set listeners=PLAINTEXT://localhost:9092", "serves "):
-        asked = f"{STATUS} --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:8080/topics"
-        assert stranger.types(asked).stdout == "200"
+        assert stranger.types(f"{STATUS} http://127.0.0.1:8080/topics").stdout == "200"
     with stranger.keeps_running(f"{dev} --port 0", "console=") as broker:
         (url,) = [line.removeprefix("console=") for line in broker.output.splitlines() if line.startswith("console=")]
         assert stranger.types(f"{STATUS} {url}/topics").stdout == "200"

@@ -12,13 +12,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from compat_tests.harness.jars import PROJECT_ROOT, jvm_options_line
 from compat_tests.subjects.documents.stranger import Stranger, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PAGE = "docs/log-directories.md"
 
 
 def fill(bootstrap: str) -> None:
     """A thousand orders and some, and what a group has committed."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
     for number in range(1020):
         producer.produce("orders", b"order %d" % number, b"key %d" % (number % 7))
     assert producer.flush(60) == 0

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.harness.checks import wait_until
 from compat_tests.harness.tokens import TokenIssuer
 from compat_tests.subjects.documents.stranger import Running, Stranger, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PAGE = "docs/security.md"
 BEGINNING = "From nothing to TLS, SCRAM and access control"
 
@@ -70,7 +71,9 @@ def test_from_nothing(tmp_path: Path) -> None:
         (another,) = texts(PAGE, "Another listener, without a restart", "sh")
         stranger.types(another)
         shaken = "openssl s_client -connect localhost:9094 -CAfile ca.pem < /dev/null"
-        assert "Verification: OK" in stranger.types(f"{shaken} 2>&1 || true").stdout
+        wait_until(
+            lambda: "Verification: OK" in stranger.types(f"{shaken} 2>&1 || true").stdout, "it is open", every=0.2
+        )
         stranger.types(
             "kafka-configs --bootstrap-server localhost:9093 --command-config admin.properties --entity-type brokers "
             "--entity-name 1 --alter --delete-config listeners,listener.name.ssl.ssl.client.auth"

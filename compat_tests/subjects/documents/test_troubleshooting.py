@@ -33,18 +33,18 @@ def test_the_messages(tmp_path: Path) -> None:
         said += stranger.types(
             "barnabas serve --set log.dirs=data --set listeners=PLAINTEXT://localhost:9099", code=1
         ).stderr
-        stranger.types("curl --silent --max-time 20 http://localhost:9092 || true")
+        stranger.types("curl --silent --max-time 60 http://localhost:9092 || true")
         broker.wait_for("HTTP request")
         stranger.types("openssl s_client -connect localhost:9092 < /dev/null || true")
         broker.wait_for("TLS client")
-        stranger.types("barnabas health --bootstrap localhost:9093 --timeout 5", code=1)
+        stranger.types("barnabas health --bootstrap localhost:9093 --timeout 60", code=1)
         broker.wait_for("client without TLS")
         # A client that trusts nobody.
         stranger.types("openssl s_client -connect localhost:9093 -verify_return_error < /dev/null", code=1)
         broker.wait_for("TLS on listener")
         stranger.types("barnabas health --bootstrap localhost:9092")
         stranger.types("echo security.protocol=SSL > tls.properties")
-        asking = "barnabas health --bootstrap localhost:9092 --command-config tls.properties --timeout 5"
+        asking = "barnabas health --bootstrap localhost:9092 --command-config tls.properties --timeout 60"
         said += stranger.types(asking, code=1).stderr
         said += broker.errors
     for message in MESSAGES:

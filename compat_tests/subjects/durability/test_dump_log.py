@@ -14,8 +14,17 @@ import pytest
 from compat_tests.bench.loads import frames
 from compat_tests.harness import dump_log
 from compat_tests.harness.broker_process import Server
+from compat_tests.harness.checks import wait_until
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+
+
+INDEXES = {".index", ".timeindex", ".snapshot"}
+
+
+def suffixes(server: Server) -> set[str]:
+    """Of the files of the topic."""
+    return {path.suffix for path in server.data.glob("dumped-0/*.*")}
 
 
 @pytest.fixture
@@ -37,7 +46,7 @@ def commit_at_once(bootstrap: str, topic: str) -> None:
     """Commits of 32 groups, from a connection each, again and again: many of them are in one round of the broker."""
     host, _, port = bootstrap.rpartition(":")
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(32)]
+        sockets = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(32)]
         for offset in range(1, 30):
             for number, sock in enumerate(sockets):
                 sock.sendall(frames.offset_commit(f"{topic}-{number}", topic, 1, offset))
@@ -57,15 +66,15 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
             producer.produce("dumped", f"{codec} {number} ".encode() * 20, key=str(number).encode(), partition=0)
             sent += 1
             if number % 20 == 0:
-                producer.flush(30)
-        assert producer.flush(30) == 0
+                producer.flush(60)
+        assert producer.flush(60) == 0
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": server.bootstrap, "group.id": "dumping", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["dumped"])
     read = 0
     while read < sent:
-        messages = consumer.consume(sent - read, 10.0)
+        messages = consumer.consume(sent - read, 60.0)
         assert messages, f"{read} of {sent} came"
         read += len(messages)
     consumer.commit(asynchronous=False)
@@ -75,6 +84,7 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
         assert server.stop() == 0
         assert (server.data / ".kafka_cleanshutdown").exists()
     else:
+        wait_until(lambda: suffixes(server) >= INDEXES, "the indexes are saved, which no write waits for")
         server.kill()
 
     files = sorted(server.data.glob("dumped-0/*.*"))
@@ -83,7 +93,7 @@ def test_the_data_directory_is_apache_kafkas(server: Server, stopped: str) -> No
     printed = dump(logs, "--deep-iteration", "--print-data-log")
     assert printed.count("| offset: ") == sent
     indexes = [path for path in files if path.suffix in (".index", ".timeindex", ".snapshot", ".txnindex")]
-    assert {path.suffix for path in indexes} >= {".index", ".timeindex", ".snapshot"}
+    assert {path.suffix for path in indexes} >= INDEXES
     dump([path for path in indexes if path.suffix != ".snapshot"], "--index-sanity-check")
     dump([path for path in indexes if path.suffix in (".index", ".timeindex")], "--verify-index-only")
     dump([path for path in indexes if path.suffix == ".snapshot"])

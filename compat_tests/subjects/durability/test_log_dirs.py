@@ -44,7 +44,7 @@ def test_moving_under_load_survives_kill_9(tmp_path: Path) -> None:
     server.start()
     try:
         librdkafka = AdminClient({"bootstrap.servers": server.bootstrap})
-        librdkafka.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        librdkafka.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
         acknowledged: list[list[int]] = [[] for _ in range(PARTITIONS)]
         failed: list[object] = []
 
@@ -60,7 +60,7 @@ def test_moving_under_load_survives_kill_9(tmp_path: Path) -> None:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "batch.size": 50_000,
-                "message.timeout.ms": 60_000,
+                "message.timeout.ms": 300_000,
                 "queue.buffering.max.messages": 10_000_000,
                 "reconnect.backoff.max.ms": 200,
             }
@@ -84,7 +84,7 @@ def test_moving_under_load_survives_kill_9(tmp_path: Path) -> None:
 
         target = 0
         for _ in range(ROUNDS):
-            admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
+            admin = KafkaAdminClient(bootstrap_servers=server.bootstrap, request_timeout_ms=60_000)
             broker_id = admin.describe_cluster()["brokers"][0]["broker_id"]
             for attempt in range(MOVES):
                 target = 1 - target
@@ -100,9 +100,9 @@ def test_moving_under_load_survives_kill_9(tmp_path: Path) -> None:
             admin.close()
             server.kill()
             server.start()
-        assert producer.flush(60) == 0
+        assert producer.flush(180) == 0
         assert not failed
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while any(len(homes(paths, index)) != 1 for index in range(PARTITIONS)):
             assert time.monotonic() < deadline, server.log_text()[-3000:]
             time.sleep(0.1)
@@ -120,7 +120,7 @@ def read(server: Server, index: int) -> list[int]:
         {"bootstrap.servers": server.bootstrap, "group.id": "g", "auto.offset.reset": "error", "check.crcs": True}
     )
     place = confluent_kafka.TopicPartition(TOPIC, index, 0)
-    end = consumer.get_watermark_offsets(place, timeout=30)[1]
+    end = consumer.get_watermark_offsets(place, timeout=60)[1]
     consumer.assign([place])
     found: list[int] = []
     while len(found) < end:

@@ -13,8 +13,9 @@ from compat_tests.harness.processes import Background
 
 JARS = "streams-4.3.1"
 SOURCES = Path(__file__).parent / "src"
-READY_TIMEOUT_S = 90
-CLOSE_TIMEOUT_S = 60
+READY_TIMEOUT_S = 240
+CLOSE_TIMEOUT_S = 180
+RECORD_TIMEOUT_S = 150
 _RESTORED = re.compile(r"^RESTORED \S+ ([0-9]+)$")
 
 
@@ -22,7 +23,9 @@ def written(tools: Tools, topic: str, count: int) -> list[str]:
     """The first so many records that applications have committed, sorted. Uncommitted ones lie there, too: a task that
     moves on while its first lines are counted aborts them, and they are counted again.
     """
-    return sorted(tools.consume(topic, count, "--from-beginning", "--isolation-level", "read_committed"))
+    limits = ("--max-messages", str(count), "--timeout-ms", str(RECORD_TIMEOUT_S * 1000))
+    words = ("--topic", topic, *limits, "--from-beginning", "--isolation-level", "read_committed")
+    return sorted(tools("kafka-console-consumer", *words).splitlines())
 
 
 class Application:

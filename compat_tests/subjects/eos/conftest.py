@@ -21,9 +21,15 @@ SETTINGS = [
 
 
 @pytest.fixture
-def restartable(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[Restartable]:
+def settings() -> list[str]:
+    """Of the broker; a module may have others."""
+    return SETTINGS
+
+
+@pytest.fixture
+def restartable(pytestconfig: pytest.Config, tmp_path: Path, settings: list[str]) -> Iterator[Restartable]:
     """A broker of this test's own, running; it makes groups without delay, as everywhere in this suite."""
-    made = start_restartable(pytestconfig, tmp_path / "broker", SETTINGS)
+    made = start_restartable(pytestconfig, tmp_path / "broker", settings)
     yield made
     made.stop()
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-READ_TIMEOUT_S = 60
-ANSWER_TIMEOUT_S = 30
+READ_TIMEOUT_S = 180
+ANSWER_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ PARTITIONS = 2
 PER_TRANSACTION = 60
 LEFT_TO_COPY = 1500
 """So many records of each partition are at least to be copied when somebody is killed."""
-TRANSACTION_TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 120_000
 """Longer than the broker is away, or the copiers that live would be fenced."""
 LONGEST_BEFORE_KILL_S = 0.5
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 def value(partition: int, number: int) -> bytes:
@@ -69,7 +69,7 @@ class Work:
                     on_delivery=lambda error, _: failures.append(error) if error else None,
                 )
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
         assert not failures, failures[:3]
         self.written += count
 
@@ -106,7 +106,7 @@ def working(broker: Restartable, kinds: Sequence[tuple[str, Sequence[str]]]) -> 
     """Topics, copiers of these versions with these options, and a watcher that compares what it sees with the input."""
     admin = administrator(broker.bootstrap)
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
-        made.result(30)
+        made.result(60)
     shared = ("--input-topic", INPUT, "--output-topic", OUTPUT, "--consumer-group", GROUP)
     limits = ("--transaction-timeout", str(TRANSACTION_TIMEOUT_MS), "--transaction-size", str(PER_TRANSACTION))
     copiers = [
@@ -138,7 +138,7 @@ def fence(bootstrap: str, transactional_id: str) -> None:
     part of an open transaction: it would wait until that times out.
     """
     settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
-    Producer(settings).init_transactions(60)
+    Producer(settings).init_transactions(120)
 
 
 def copy_with_kills(work: Work, chance: random.Random, kills: Sequence[str], *, end_transactions: bool) -> None:

@@ -20,7 +20,7 @@ from compat_tests.subjects.eos.readers import administrator
 from compat_tests.subjects.exchange import places
 from compat_tests.subjects.exchange.places import Serving
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 LINES, COUNTS, NAME = "lines", "word-counts", "counter"
 STREAMED = dict(setting.split("=") for setting in SETTINGS) | {"offsets.topic.num.partitions": "2"}
@@ -37,7 +37,7 @@ def counted(node: Node, warm_jvms: WarmJvms, state: Path, lines: list[str], coun
         producer = ck.Producer({"bootstrap.servers": node.bootstrap})
         for line in lines:
             producer.produce(LINES, line)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert written(tools, COUNTS, len(counts)) == counts
     finally:
         application.stop()
@@ -48,7 +48,7 @@ def test_there_and_back(warm_jvms: WarmJvms, tmp_path: Path) -> None:
     with Serving(kafka):
         admin = administrator(kafka.bootstrap)
         for made in admin.create_topics([NewTopic(name, 2, 1) for name in (LINES, COUNTS)]).values():
-            made.result(30)
+            made.result(60)
         counted(kafka, warm_jvms, tmp_path / "first", ["a b c", "a b", "a"], ["1", "1", "1", "2", "2", "3"])
     back = places.copy(kafka.data, tmp_path / "back")
 

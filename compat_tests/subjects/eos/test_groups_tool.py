@@ -12,14 +12,25 @@ from compat_tests.clients.tools_cli.test_topics import CLIENT
 from compat_tests.clients.tools_cli.tools import Tools
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness import dump_log
+from compat_tests.harness.checks import wait_until
 from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.applications import Application, written
+from compat_tests.subjects.eos.conftest import SETTINGS
 from compat_tests.subjects.eos.readers import administrator
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 TITLE = "kafka-streams-groups: the group of an application, while it runs and when it is gone"
 LINES, COUNTS, NAME = "lines", "word-counts", "counter"
+
+
+WITHIN_S = 120
+
+
+@pytest.fixture
+def settings() -> list[str]:
+    """Nobody is killed here: members stay, however long one stands still."""
+    return [one for one in SETTINGS if "session.timeout" not in one]
 
 
 def words(text: str) -> list[str]:
@@ -31,7 +42,7 @@ def words(text: str) -> list[str]:
 def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: Path) -> None:
     admin = administrator(restartable.bootstrap)
     for made in admin.create_topics([NewTopic(name, 2, 1) for name in (LINES, COUNTS)]).values():
-        made.result(30)
+        made.result(60)
     tools = Tools(restartable.bootstrap, warm_jvms)
 
     def said(*arguments: str, expect: int | None = 0) -> str:
@@ -46,11 +57,14 @@ def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: 
         application.wait_until_ready()
         tools.produce(LINES, ["a b c", "a b", "a"])
         assert written(tools, COUNTS, 6) == ["1", "1", "1", "2", "2", "3"]
+        wait_until(
+            lambda: re.fullmatch(rf"{NAME} \S+ \(\d+\) Stable 2", words(said(*about, "--state"))[1]),
+            "both threads are members",
+            WITHIN_S,
+        )
         assert re.search(rf"^{NAME}\s+Streams\s+streams", tools("kafka-groups", "--list"), re.MULTILINE)
         assert re.search(rf"^{NAME}\s+Stable", said("--list", "--state"), re.MULTILINE)
-        header, state = words(said(*about, "--state"))
-        assert header == "GROUP COORDINATOR (ID) STATE #MEMBERS"
-        assert re.fullmatch(rf"{NAME} \S+ \(\d+\) Stable 2", state)
+        assert words(said(*about, "--state"))[0] == "GROUP COORDINATOR (ID) STATE #MEMBERS"
         members = said(*about, "--members")
         assert len(re.findall(rf"^{NAME}\s", members, re.MULTILINE)) == 2
         assert all(task in members for task in ("0:", "1:"))
@@ -59,7 +73,9 @@ def test_a_groups_life(restartable: Restartable, warm_jvms: WarmJvms, tmp_path: 
         assert "GroupNotEmptyException" in said("--delete", "--group", NAME, expect=None)
     finally:
         application.stop()
-    assert re.search(rf"^{NAME}\s+Empty", said("--list", "--state"), re.MULTILINE)
+    wait_until(
+        lambda: re.search(rf"^{NAME}\s+Empty", said("--list", "--state"), re.MULTILINE), "they have left", WITHIN_S
+    )
     reset = said("--reset-offsets", "--group", NAME, "--all-input-topics", "--to-earliest", "--execute")
     assert {
         (topic, int(offset)) for topic, offset in re.findall(rf"^{NAME}\s+(\S+)\s+\d+\s+(\d+)", reset, re.MULTILINE)

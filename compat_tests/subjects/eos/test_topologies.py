@@ -25,7 +25,7 @@ from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.readers import administrator
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 LINES, COUNTS, LENGTHS, NAME = "lines", "word-counts", "length-counts", "counter"
 PROTOCOL = "group.protocol=streams"
@@ -61,7 +61,7 @@ def instances(bootstrap: str, directory: Path) -> Iterator[Instances]:
     """A maker of instances, which are ended; the topics are there."""
     admin = administrator(bootstrap)
     for each in admin.create_topics([NewTopic(name, 2, 1) for name in (LINES, COUNTS, LENGTHS)]).values():
-        each.result(30)
+        each.result(60)
     some = Instances(bootstrap, directory)
     try:
         yield some
@@ -71,10 +71,10 @@ def instances(bootstrap: str, directory: Path) -> Iterator[Instances]:
 
 
 def produced(bootstrap: str, *lines: str) -> None:
-    producer = ck.Producer({"bootstrap.servers": bootstrap})
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for line in lines:
         producer.produce(LINES, line)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def counts(tools: Tools, topic: str, expected: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ def test_after_all_have_left(restartable: Restartable, warm_jvms: WarmJvms, tmp_
         application.started(GROWN).wait_until_failed(REFUSED)
         tools("kafka-streams-groups", "--delete", "--group", NAME, "--delete-all-internal-topics")
         admin = administrator(restartable.bootstrap)
-        wait_until(lambda: not INTERNAL & admin.list_topics(timeout=20).topics.keys(), "its topics' end")
+        wait_until(lambda: not INTERNAL & admin.list_topics(timeout=60).topics.keys(), "its topics' end", 120)
         grown = application.started(GROWN)
         grown.wait_until_ready()
         counts(tools, LENGTHS, ["1", "2"])

@@ -14,7 +14,7 @@ from compat_tests.clients.spark.topics import Topics
 from compat_tests.harness.brokers import start_barnabas
 from compat_tests.subjects.examples.programs import attempt, run
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1200)]
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -27,7 +27,7 @@ def test_daily_log_report(tmp_path: Path) -> None:
     topics = Topics(broker.bootstrap)
     try:
         places = ["--logs", str(tmp_path / "data"), "--out", str(out), "--day", day.isoformat()]
-        printed = run("daily_log_report.py", "--bootstrap", broker.bootstrap, *places, timeout=250, spark=True)
+        printed = run("daily_log_report.py", "--bootstrap", broker.bootstrap, *places, timeout=600, spark=True)
         sent = topics.read("orders")
     finally:
         topics.close()
@@ -51,6 +51,6 @@ def test_daily_log_report(tmp_path: Path) -> None:
     assert {(row["hour"], row["country"]): row["orders"] for row in written} == hours
     assert {str(row["day"]) for row in written} == {day.isoformat()}
 
-    missing = attempt("daily_log_report.py", "--topic", "nothing", *places, timeout=60)
+    missing = attempt("daily_log_report.py", "--topic", "nothing", *places, timeout=300)
     assert missing.returncode == 2
     assert "has no topic nothing" in missing.stderr

@@ -31,7 +31,7 @@ def test_an_example_without_its_packages(program: str, name: str, tmp_path: Path
     arguments = ["--logs", str(tmp_path), "--out", str(tmp_path / "out"), "--bootstrap", "127.0.0.1:1"]
     # -S: only what comes with Python can be imported.
     command = [sys.executable, "-S", "-E", str(EXAMPLES / program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

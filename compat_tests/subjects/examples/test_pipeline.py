@@ -22,11 +22,11 @@ import pytest
 from compat_tests.clients.spark.topics import Row, Topics
 from compat_tests.subjects.examples.programs import attempt, run, run_and_kill
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(2700)]
 WINDOW_MS = 10 * 60_000
 LATENESS_MS = 15 * 60_000
 SESSIONS = 1500
-RUN_TIMEOUT_S = 400
+RUN_TIMEOUT_S = 800
 KINDS = {"view": "views", "cart": "carts", "purchase": "purchases"}
 
 Windows = dict[tuple[int, str], Counter[str]]
@@ -165,10 +165,10 @@ def test_killed_and_started_again(day: Day, topics: Topics, tmp_path: Path) -> N
 
 @case("pipeline: refuses a foreign directory or topic")
 def test_refusals(day: Day, topics: Topics, tmp_path: Path) -> None:
-    other_seed = attempt("pipeline/run.py", *arguments(topics, day.topic, day.directory, seed=8), timeout=60)
+    other_seed = attempt("pipeline/run.py", *arguments(topics, day.topic, day.directory, seed=8), timeout=300)
     assert other_seed.returncode == 2
     assert "'seed': 7" in other_seed.stderr
-    other_directory = attempt("pipeline/run.py", *arguments(topics, day.topic, tmp_path / "new"), timeout=60)
+    other_directory = attempt("pipeline/run.py", *arguments(topics, day.topic, tmp_path / "new"), timeout=300)
     assert other_directory.returncode == 2
     assert day.topic in other_directory.stderr
     assert not (tmp_path / "new").exists()

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.harness.ports import free_ports
 from compat_tests.subjects.examples.programs import attempt, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def case(title: str, client: str) -> pytest.MarkDecorator:
@@ -22,7 +22,7 @@ def case(title: str, client: str) -> pytest.MarkDecorator:
 
 @case("produce_consume.py", "kafka-python")
 def test_produce_consume(bootstrap: str, unique: Callable[..., str]) -> None:
-    printed = run("produce_consume.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=60)
+    printed = run("produce_consume.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=300)
     by_partition = [int(count) for count in re.findall(r"partition \d: (\d+) records", printed)]
     assert len(by_partition) == 3
     assert sum(by_partition) == 1000
@@ -32,7 +32,7 @@ def test_produce_consume(bootstrap: str, unique: Callable[..., str]) -> None:
 
 @case("groups.py", "kafka-python")
 def test_groups(bootstrap: str, unique: Callable[..., str]) -> None:
-    printed = run("groups.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=180)
+    printed = run("groups.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=600)
     assert "anna and ben: 2 + 2 partitions, 100 + 100 records" in printed
     assert "600 records handled, 600 of them exactly once" in printed
     assert printed.endswith("lag 0\n")
@@ -41,7 +41,7 @@ def test_groups(bootstrap: str, unique: Callable[..., str]) -> None:
 @case("topics.py", "kafka-python")
 def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
     name = unique()
-    printed = run("topics.py", "--bootstrap", bootstrap, "--topic", name, timeout=60)
+    printed = run("topics.py", "--bootstrap", bootstrap, "--topic", name, timeout=300)
     assert printed.splitlines()[1:] == [
         f"created {name}: retention.ms=3600000",
         f"altered {name}: retention.ms=7200000",
@@ -55,7 +55,7 @@ def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
 @pytest.mark.jvm
 @case("spark_stream.py", "spark")
 def test_spark_stream(bootstrap: str, unique: Callable[..., str]) -> None:
-    printed = run("spark_stream.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=200, spark=True)
+    printed = run("spark_stream.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=600, spark=True)
     assert dict(line.split() for line in printed.splitlines()) == {"the": "30", "dog": "20"} | dict.fromkeys(
         ["brown", "fox", "jumps", "lazy", "over", "quick", "sleeps"], "10"
     )
@@ -65,8 +65,8 @@ def test_without_a_broker_a_program_says_so_in_one_line(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     programs = [[f"{name}.py"] for name in ("produce_consume", "groups", "topics", "spark_stream")]
     programs.append(["pipeline/run.py", "--out", str(tmp_path)])
-    with ThreadPoolExecutor() as pool:  # each tries for half a minute
-        ended = list(pool.map(lambda command: attempt(*command, "--bootstrap", address, timeout=300), programs))
+    with ThreadPoolExecutor() as pool:  # each tries for twenty seconds
+        ended = list(pool.map(lambda command: attempt(*command, "--bootstrap", address, timeout=600), programs))
     for each in ended:
         assert each.stderr == f"no broker answers at {address}; to start one: python3 run.py serve\n"
         assert each.returncode

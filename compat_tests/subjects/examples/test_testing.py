@@ -12,7 +12,7 @@ import pytest
 from compat_tests.clients.spark.session import connector_jars, environment
 from compat_tests.subjects.examples.programs import EXAMPLES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 FOLDER = EXAMPLES / "testing"
 MODULES = {
     "test_kafka_python.py": 4,
@@ -61,7 +61,7 @@ def _passed(tmp_path: Path, *arguments: str) -> int:
         env=variables,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
     )
     assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-2000:]}"
     last = done.stdout.splitlines()[-1]

@@ -31,7 +31,7 @@ from kafka.admin import KafkaAdminClient
 
 from compat_tests.subjects.exchange.picture import COMPACTED, OFFSETS, QUIET
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 LEFT_OPEN, PENDING = "third", "pending"
 """The transactional id whose transaction stays open, and the group whose offset hangs on it."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -243,6 +243,7 @@ class Filler:
         gone = self.topic("gone", 2)
         self.send(producer, gone, 1, self.some_records(5))
         self.admin.delete_topics([gone])[gone].result(TIMEOUT_S)
+        until(lambda: gone not in self.admin.list_topics(timeout=TIMEOUT_S).topics, f"{gone} was not deleted")
         # A kill may take back what was deleted since the last checkpoint.
         checkpoint = self.data / "log-start-offset-checkpoint"
         until(
@@ -367,8 +368,8 @@ class Filler:
         )
 
     def transactional(self, name: str) -> Producer:
-        """A transactional producer, whose transactions stay open for 15 minutes."""
-        config = {"transactional.id": name, "transaction.timeout.ms": 900_000}
+        """A transactional producer, whose transactions stay open for an hour."""
+        config = {"transactional.id": name, "transaction.timeout.ms": 3_600_000}
         producer = self.producer("lz4", idempotence=True, **config)
         producer.init_transactions(TIMEOUT_S)
         return producer
@@ -445,7 +446,7 @@ class Filler:
 
     def await_cleaner(self) -> None:
         """Wait until the compacted logs are clean up to their last segment, as the cleaner's checkpoint says."""
-        until(lambda: not self._to_clean(), lambda: f"the cleaner was not done with {self._to_clean()}", 90)
+        until(lambda: not self._to_clean(), lambda: f"the cleaner was not done with {self._to_clean()}", 300)
 
     def _to_clean(self) -> list[str]:
         """Partitions' directories that the cleaner has not done with."""

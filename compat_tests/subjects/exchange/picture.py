@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 OFFSETS = "__consumer_offsets"
 QUIET = {"log_level": 0}
 """Brokers go away here all the time: librdkafka need not say so."""
@@ -180,8 +180,12 @@ def _some_times(records: list[Seen]) -> list[int]:
 def _groups(admin: AdminClient, facts: dict[tuple[str, ...], Any]) -> None:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
+    deadline = time.monotonic() + TIMEOUT_S
     listed = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
-    assert not listed.errors, listed.errors
+    while listed.errors:  # a broker that has just begun may still read what it knows of groups
+        assert time.monotonic() < deadline, listed.errors
+        time.sleep(0.1)
+        listed = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)
     names = sorted(group.group_id for group in listed.valid if group.group_id)
     if names:
         for name, future in admin.describe_consumer_groups(names, request_timeout=TIMEOUT_S).items():

@@ -35,6 +35,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "transaction.max.timeout.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
     "group.max.session.timeout.ms": "1800000",
     "log.index.size.max.bytes": "65536",
@@ -78,7 +79,7 @@ def ours_alone(directory: Path, **settings: str) -> OurNode:
 def copy(data: Path, target: Path) -> Path:
     """Copy a log directory to `target`/data, sparse files sparse; returns `target`."""
     target.mkdir(parents=True)
-    subprocess.run(["cp", "-r", "--sparse=always", str(data), str(target / "data")], check=True, timeout=60)
+    subprocess.run(["cp", "-r", "--sparse=always", str(data), str(target / "data")], check=True, timeout=300)
     properties = data.parent / dump_log.OF_KAFKA
     if properties.exists():
         shutil.copy(properties, target)
@@ -126,6 +127,7 @@ def verify(directory: Path) -> None:
     run(
         [*program, "log", "verify", str(directory / "data")],
         environment={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        timeout=600,
     )
 
 
@@ -137,7 +139,7 @@ def partitions_on(data: Path) -> set[str]:
 
 def led(admin: AdminClient) -> set[str]:
     """The partitions that have a leader, named like their directories."""
-    topics = admin.list_topics(timeout=30).topics
+    topics = admin.list_topics(timeout=60).topics
     return {
         f"{name}-{partition.id}"
         for name, topic in topics.items()
@@ -179,12 +181,12 @@ def make_topics_like(filled: Picture, node: Node) -> dict[str, str]:
         if path[0] == "partitions"
     ]
     for future in admin.create_topics(wanted).values():
-        future.result(30)
+        future.result(60)
     # Its controller has made them then; the broker beside it is told a little later, and makes the directories last.
     made = {f"{topic.topic}-{index}" for topic in wanted for index in range(topic.num_partitions)}
     until(lambda: made <= led(admin) & partitions_on(node.data), f"{node} does not lead what was made")
     described = admin.describe_topics(TopicCollection([topic.topic for topic in wanted]))
-    ids = {name: str(future.result(30).topic_id) for name, future in described.items()}
+    ids = {name: str(future.result(60).topic_id) for name, future in described.items()}
     # librdkafka writes them in base64, Apache Kafka in base64url.
     return {name: text.replace("+", "-").replace("/", "_") for name, text in ids.items()}
 

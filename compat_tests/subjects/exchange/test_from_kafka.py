@@ -14,7 +14,7 @@ from compat_tests.subjects.exchange.filler import SMALL_INDEXES, Abilities, Fill
 from compat_tests.subjects.exchange.picture import Picture
 from compat_tests.subjects.exchange.places import Serving
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 # The oldest protocol between brokers with which 3.9.1 still writes message formats 0 and 1.
 OLD_PROTOCOL = {"inter.broker.protocol.version": "2.8"}

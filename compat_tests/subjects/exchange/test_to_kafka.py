@@ -14,7 +14,7 @@ from compat_tests.subjects.exchange.filler import SMALL_INDEXES, Abilities, Fill
 from compat_tests.subjects.exchange.picture import OFFSETS
 from compat_tests.subjects.exchange.places import Serving
 
-pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 
 def test_zookeeper(tmp_path: Path) -> None:

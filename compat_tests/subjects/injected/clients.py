@@ -1,8 +1,8 @@
 """A few things that three clients do, each with new connections, and what they say when it fails.
 
-`produce(topic, retries)`, `idempotent(topic)`, `consume(topic)`, `join(topic, group)`, `commit(topic, group)`,
-`describe(topic)`: return a number, or raise `Failed` with the error's name as Apache Kafka has it. An error of a
-client's own, without a number of the protocol, has its name there.
+`produce(topic, retries, patience)`, `idempotent(topic)`, `consume(topic)`, `join(topic, group)`,
+`commit(topic, group)`, `describe(topic)`: return a number, or raise `Failed` with the error's name as Apache Kafka has
+it. An error of a client's own, without a number of the protocol, has its name there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,9 +22,19 @@ from confluent_kafka import admin as confluent_admin
 
 from compat_tests.harness.jars import classpath, compiled, java
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SHORT_S = 1.5
-"""How long a producer without retries waits for an answer."""
+
+
+class Patience(Enum):
+    """What ends a producer after `SHORT_S`, and not after `LIMIT_S`."""
+
+    LONG = ""
+    SHORT_FOR_AN_ANSWER = "answer"
+    SHORT_FOR_ALL = "all"
+    """However often it has tried, and whether it has at all."""
+
+
 JARS = "clients-4.3.1"
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
 
@@ -52,7 +63,7 @@ class Failed(Exception):
 
 
 class Client(Protocol):
-    def produce(self, topic: str, retries: int) -> int: ...
+    def produce(self, topic: str, retries: int, patience: Patience = Patience.LONG) -> int: ...
 
     def idempotent(self, topic: str) -> int: ...
 
@@ -97,8 +108,9 @@ class Java:
             raise Failed(name, text)
         return int(rest or -1)
 
-    def produce(self, topic: str, retries: int) -> int:
-        return self._ask("produce", topic, retries)
+    def produce(self, topic: str, retries: int, patience: Patience = Patience.LONG) -> int:
+        short_ms = int(SHORT_S * 1000)
+        return self._ask("produce", topic, retries, *([] if patience is Patience.LONG else [short_ms]))
 
     def idempotent(self, topic: str) -> int:
         return self._ask("idempotent", topic)
@@ -121,7 +133,7 @@ class Java:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(60)
         finally:
             self._process.kill()
             self._process.stdout.close()
@@ -153,9 +165,12 @@ class Librdkafka:
             "reconnect.backoff.max.ms": 100,
         }
 
-    def produce(self, topic: str, retries: int) -> int:
-        limit_s = LIMIT_S if retries else SHORT_S
-        return self._produce(topic, {"retries": retries, "message.timeout.ms": int(limit_s * 1000)})
+    def produce(self, topic: str, retries: int, patience: Patience = Patience.LONG) -> int:
+        limit_s = SHORT_S if patience is Patience.SHORT_FOR_ALL else LIMIT_S
+        more: dict[str, Any] = {"retries": retries, "message.timeout.ms": int(limit_s * 1000)}
+        if patience is Patience.SHORT_FOR_AN_ANSWER:
+            more["socket.timeout.ms"] = int(SHORT_S * 1000)
+        return self._produce(topic, more)
 
     def idempotent(self, topic: str) -> int:
         return self._produce(topic, {"enable.idempotence": True})
@@ -164,7 +179,7 @@ class Librdkafka:
         told: list[Any] = []
         producer = confluent_kafka.Producer({**self._common, "linger.ms": 0, "acks": "all", **more})
         producer.produce(topic, b"value", partition=0, on_delivery=lambda error, message: told.append((error, message)))
-        assert producer.flush(LIMIT_S) == 0
+        assert producer.flush(2 * LIMIT_S) == 0
         ((error, message),) = told
         if error is not None:
             raise _named(error)
@@ -250,11 +265,10 @@ class KafkaPython:
             "reconnect_backoff_max_ms": 100,
         }
 
-    def produce(self, topic: str, retries: int) -> int:
+    def produce(self, topic: str, retries: int, patience: Patience = Patience.LONG) -> int:
         more: dict[str, Any] = {"enable_idempotence": False, "retries": retries}
-        if not retries:
-            short_ms = int(SHORT_S * 1000)
-            more |= {"request_timeout_ms": short_ms, "delivery_timeout_ms": 2 * short_ms}
+        if patience is not Patience.LONG:
+            more["request_timeout_ms"] = int(SHORT_S * 1000)
         return self._produce(topic, more)
 
     def idempotent(self, topic: str) -> int:

@@ -53,5 +53,5 @@ def asked(method: str, url: str, body: Any = None) -> Any:
     """The JSON of an answer; urllib raises for an error."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)

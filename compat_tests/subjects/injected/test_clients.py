@@ -4,6 +4,7 @@ when it is over, all goes on.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,11 +12,12 @@ import pytest
 
 from compat_tests.harness.brokers import Broker, start_barnabas
 from compat_tests.harness.checks import wait_until
-from compat_tests.subjects.injected.clients import Client, Failed, Java, KafkaPython, Librdkafka
-from compat_tests.subjects.injected.control import Control
+from compat_tests.subjects.injected.clients import Client, Failed, Java, KafkaPython, Librdkafka, Patience
+from compat_tests.subjects.injected.control import Control, Fault
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+WITHIN_S = 120
 CLIENTS = [
     pytest.param("java", marks=pytest.mark.jvm, id="java"),
     pytest.param("librdkafka", id="librdkafka"),
@@ -32,7 +34,12 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def control(controlled: Broker) -> Control:
-    (url,) = [line for line in controlled.log_tail().splitlines() if line.startswith("control=")]
+    def urls() -> list[str]:
+        lines = controlled.log_tail().splitlines(keepends=True)
+        return [line.strip() for line in lines if line.startswith("control=") and line.endswith("\n")]
+
+    wait_until(urls, "the address", WITHIN_S)
+    (url,) = urls()
     return Control(url.removeprefix("control="))
 
 
@@ -65,6 +72,13 @@ def failure(act: Callable[[], object]) -> str:
     return caught.value.name
 
 
+def is_never_given_up(client: Client, fault: Fault, topic: str) -> bool:
+    """Whether a message that may take a moment only was sent again and again meanwhile."""
+    before = fault.hits
+    assert failure(lambda: client.produce(topic, 0, Patience.SHORT_FOR_ALL)) == "_MSG_TIMED_OUT"
+    return fault.hits > before + 1
+
+
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -83,9 +97,11 @@ def failure(act: Callable[[], object]) -> str:
 def test_an_error_of_produce(client: Client, control: Control, topic: str, name: str) -> None:
     with control.fault(api="Produce", topic=topic, error=name) as fault:
         # librdkafka looks for another leader as long as the message may take, however few retries it has.
-        never_given_up = isinstance(client, Librdkafka) and name == "NOT_LEADER_OR_FOLLOWER"
-        assert failure(lambda: client.produce(topic, 0)) == ("_MSG_TIMED_OUT" if never_given_up else name)
-        assert fault.hits > 1 if never_given_up else fault.hits == 1
+        if isinstance(client, Librdkafka) and name == "NOT_LEADER_OR_FOLLOWER":
+            wait_until(lambda: is_never_given_up(client, fault, topic), "one message twice in its time", WITHIN_S)
+        else:
+            assert failure(lambda: client.produce(topic, 0)) == name
+            assert fault.hits == 1
     assert client.produce(topic, 0) == 1
 
 
@@ -153,24 +169,48 @@ def test_an_error_of_a_group(client: Client, control: Control, topic: str, uniqu
     assert client.join(topic, group) == 0
 
 
+LATE_S = 2
+
+
+def looks_after_a_refusal(client: Client, control: Control, topic: str, group: str) -> bool:
+    """Fails unless the commit looks for the coordinator after its refusal. False: this test itself stood still, so that
+    it cannot know.
+    """
+    # Late, so that the lookups before it can be told from those after it: on a slow machine librdkafka looks several
+    # times while it waits for the first answer.
+    late = {"times": 1, "delay_ms": LATE_S * 1000}
+    with (
+        ThreadPoolExecutor(1) as pool,
+        control.fault(api="OffsetCommit", group=group, error="NOT_COORDINATOR", **late) as fault,
+        control.counted("FindCoordinator") as lookups,
+    ):
+        not_yet = time.monotonic()
+        commit = pool.submit(client.commit, topic, group)
+
+        def is_struck() -> bool:
+            nonlocal not_yet
+            asked = time.monotonic()
+            if fault.hits == 1:
+                return True
+            not_yet = asked
+            return False
+
+        wait_until(is_struck, "the commit", WITHIN_S)
+        before = lookups.seen
+        is_known = time.monotonic() < not_yet + LATE_S
+        assert commit.result() == 1
+        assert fault.hits == 1
+        assert lookups.seen > before or not is_known
+        return is_known
+
+
 def test_the_coordinator_moves_before_a_commit(
     client: Client, control: Control, topic: str, unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
     assert client.commit(topic, group) == 1
-    # Late, so that the lookups before it can be told from those after it: on a slow machine librdkafka looks several
-    # times while it waits for the first answer.
-    refusal = {"api": "OffsetCommit", "group": group, "error": "NOT_COORDINATOR", "times": 1, "delay_ms": 2000}
-    with (
-        ThreadPoolExecutor(1) as pool,
-        control.fault(**refusal) as fault,
-        control.counted("FindCoordinator") as lookups,
-    ):
-        commit = pool.submit(client.commit, topic, group)
-        wait_until(lambda: fault.hits == 1, "the commit")
-        before = lookups.seen
-        assert commit.result() == 1
-        assert (fault.hits, lookups.seen > before) == (1, True)
+    while not looks_after_a_refusal(client, control, topic, group):
+        pass
 
 
 def test_the_coordinator_moves_under_a_member(
@@ -197,9 +237,12 @@ BROKEN = {
 
 
 def test_a_delay(client: Client, control: Control, topic: str) -> None:
-    with control.fault(api="Produce", topic=topic, delay_ms=8000, times=1) as fault:
-        assert failure(lambda: client.produce(topic, 0)) in TOO_LATE[type(client).__name__]
-        assert fault.hits == 1
+    # For so long that the client, too, may stand still before it looks whether the answer has come.
+    with control.fault(api="Produce", topic=topic, delay_ms=30_000, times=1) as fault:
+        assert (
+            failure(lambda: client.produce(topic, 0, Patience.SHORT_FOR_AN_ANSWER)) in TOO_LATE[type(client).__name__]
+        )
+        wait_until(lambda: fault.hits == 1, "the request", WITHIN_S)
 
 
 @pytest.mark.parametrize("what", [{"drop": "request"}, {"drop": "answer"}, {"half": True}], ids=str)

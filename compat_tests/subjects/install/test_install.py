@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("coordinator", "kproto", "logdir", "replication", "server")
 EXAMPLES = ROOT / "examples" / "testing"
 PYTHON = os.environ.get("BARNABAS_INSTALL_PYTHON", sys.executable)
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # pip fetches from the network
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]  # pip fetches from the network
 
 # A user's project: packages of our names, and a test that uses the fixture.
 PROJECT = """
@@ -41,7 +41,7 @@ from kafka import KafkaProducer
 def test_mine(kafka_broker):
     assert all(each.mine for each in (coordinator, kproto, logdir, replication, server))
     producer = KafkaProducer(bootstrap_servers=kafka_broker.bootstrap)
-    assert producer.send("words", b"hello").get(10).offset == 0
+    assert producer.send("words", b"hello").get(60).offset == 0
     producer.close()
 """
 TYPED = """
@@ -63,7 +63,7 @@ def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
     environment |= variables
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -168,17 +168,17 @@ def cargo(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @with_cargo
 @pytest.mark.campaign
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_its_own_tests(cargo: str) -> None:
     done = subprocess.run(
-        [cargo, "test", "--quiet", "--locked"], cwd=NATIVE, capture_output=True, text=True, check=False, timeout=1000
+        [cargo, "test", "--quiet", "--locked"], cwd=NATIVE, capture_output=True, text=True, check=False, timeout=2000
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @with_cargo
 @pytest.mark.campaign
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 @pytest.mark.usefixtures("cargo")
 def test_barnabas_with_the_extra(tmp_path: Path) -> None:
     programs = environment(tmp_path / "venv", f"{ROOT}[fast]", NATIVE)

@@ -40,7 +40,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def scraped(server: Server) -> dict[str, dict[int, float]]:
     """By metric and partition."""
     url = server.settings["metrics.listener"] + "/metrics"
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     found: dict[str, dict[int, float]] = {}
     for name, partition, value in _SAMPLE.findall(text):
@@ -65,13 +65,13 @@ def test_lag_at_every_sample(server: Server, warm_jvms: WarmJvms) -> None:
     places = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     try:
         for index in range(PARTITIONS):
-            producer.send(TOPIC, b"first", partition=index).get(30)
+            producer.send(TOPIC, b"first", partition=index).get(60)
         ends, committed = [1] * PARTITIONS, [0] * PARTITIONS
         for _ in range(SAMPLES):
             for index in range(PARTITIONS):
                 count = rng.randrange(40)
                 for sent in [producer.send(TOPIC, b"x", partition=index) for _ in range(count)]:
-                    sent.get(30)
+                    sent.get(60)
                 ends[index] += count
                 committed[index] = rng.randint(committed[index], ends[index])
             consumer.commit({place: OffsetAndMetadata(committed[place.partition], "", -1) for place in places})

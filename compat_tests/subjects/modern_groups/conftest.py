@@ -12,25 +12,27 @@ from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.harness.restartable import Restartable, start_restartable
 from compat_tests.subjects.modern_groups.members import JavaMember, Jvm, KafkaPythonMember, Member, RdkafkaMember
 
-SESSION_MS = 6_000
-SETTINGS = (
+QUICK_SETTINGS = (
     "group.consumer.min.heartbeat.interval.ms=100",
     "group.consumer.heartbeat.interval.ms=200",
     "group.consumer.min.session.timeout.ms=1000",
-    f"group.consumer.session.timeout.ms={SESSION_MS}",
     "group.consumer.assignment.interval.ms=0",
     "group.consumer.regex.refresh.interval.ms=10000",
     "group.consumer.migration.policy=bidirectional",
     "group.initial.rebalance.delay.ms=0",
     "offsets.topic.num.partitions=4",
 )
+SETTINGS = (*QUICK_SETTINGS, "group.consumer.session.timeout.ms=6000")
+"""Where a session's end is waited for."""
+PATIENT_SETTINGS = (*QUICK_SETTINGS, "group.consumer.session.timeout.ms=45000")
+"""Nobody is thrown out because the machine stood still."""
 Make = Callable[..., Any]
 
 
 @pytest.fixture(scope="package")
 def restartable(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
     """The broker of this folder."""
-    started = start_restartable(request.config, tmp_path_factory.mktemp("modern"), SETTINGS)
+    started = start_restartable(request.config, tmp_path_factory.mktemp("modern"), PATIENT_SETTINGS)
     yield started
     started.stop()
 

@@ -81,7 +81,7 @@ class JavaMember:
             **config,
         }
         if given.get("group.protocol") != "consumer":
-            given = {"heartbeat.interval.ms": "200", "session.timeout.ms": "10000", **given}
+            given = {"heartbeat.interval.ms": "200", "session.timeout.ms": "45000", **given}
         self.closed = False
         self._last: list[Seen] = []
         self._ask("open", *(f"{key}={value}" for key, value in given.items()))
@@ -209,7 +209,7 @@ class RdkafkaMember(_Polling):
             **config,
         }
         if given.get("group.protocol") != "consumer":
-            given = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000, **given}
+            given = {"heartbeat.interval.ms": 200, "session.timeout.ms": 45_000, **given}
         if given["auto.offset.reset"] == "none":
             given["auto.offset.reset"] = "error"
         self.inner = ck.Consumer(given)
@@ -253,7 +253,7 @@ class RdkafkaMember(_Polling):
         self.ask(commit)
 
     def committed(self, partition: Partition) -> int | None:
-        (found,) = self.ask(lambda: self.inner.committed([ck.TopicPartition(*partition)], timeout=20))
+        (found,) = self.ask(lambda: self.inner.committed([ck.TopicPartition(*partition)], timeout=60))
         return None if found.offset < 0 else int(found.offset)
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -267,7 +267,7 @@ class RdkafkaMember(_Polling):
             self.closed = True
             self.ask(self.inner.close)
             self._ends = True
-            self._thread.join(10)
+            self._thread.join(60)
 
 
 def _number_of(text: str) -> int:
@@ -293,7 +293,7 @@ class KafkaPythonMember(_Polling):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=200,
-            session_timeout_ms=10_000,
+            session_timeout_ms=45_000,
             fetch_max_wait_ms=100,
             metadata_max_age_ms=300,
             retry_backoff_ms=50,
@@ -303,7 +303,10 @@ class KafkaPythonMember(_Polling):
         super().__init__()
 
     def poll_once(self) -> list[Seen]:
-        # It loses an assignment that arrives between two polls (3.0.12), so there shall be few gaps between them.
+        # It loses an assignment that arrives between two polls (3.0.12), so there shall be few gaps between them; and
+        # where one was there all the same, it does not know that it has to go on joining.
+        if self.inner._coordinator.rejoining:
+            self.inner._coordinator.request_rejoin()
         found = self.inner.poll(timeout_ms=1000)
         return [
             Seen(one.topic, one.partition, one.offset, (one.value or b"").decode())
@@ -339,4 +342,4 @@ class KafkaPythonMember(_Polling):
             self.closed = True
             self.ask(self.inner.close)
             self._ends = True
-            self._thread.join(10)
+            self._thread.join(60)

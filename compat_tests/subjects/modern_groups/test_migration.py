@@ -68,10 +68,10 @@ class Migration:
         self.settle()
 
     def settle(self) -> None:
-        settle(self.members, positions(self.topic, PARTITIONS), 45)
+        settle(self.members, positions(self.topic, PARTITIONS))
         # All may have the right partitions by chance, while a step is still to come.
-        wait_until(lambda: self.client.describe_group(self.group).state == "Stable", "state Stable", 45, every=0.1)
-        settle(self.members, positions(self.topic, PARTITIONS), 45)
+        wait_until(lambda: self.client.describe_group(self.group).state == "Stable", "state Stable", 60, every=0.1)
+        settle(self.members, positions(self.topic, PARTITIONS))
 
     def work(self) -> None:
         """Records are read and committed, each once."""

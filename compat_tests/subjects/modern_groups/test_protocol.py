@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from compat_tests.clients.confluent.adapter import TIMEOUT_S, ConfluentClient
 from compat_tests.harness.brokers import PROJECT_ROOT
@@ -14,13 +15,14 @@ from compat_tests.harness.checks import ready_topic, refused, wait_until
 from compat_tests.harness.client import NON_EMPTY_GROUP, positions
 from compat_tests.harness.processes import Background
 from compat_tests.harness.restartable import Restartable
-from compat_tests.subjects.modern_groups.conftest import SESSION_MS, Make
+from compat_tests.subjects.modern_groups.conftest import Make
 from compat_tests.subjects.modern_groups.watch import arrived, kind_of, numbers, settle
 
 Names = Callable[..., str]
 KINDS = ("Java 4.3.1", "librdkafka")
 COLUMN = {"Java 4.3.1": "Java 4.3.1", "librdkafka": ConfluentClient.name}
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+KILLED_SESSION_MS = 8_000
 UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION = 111, 128
 
 
@@ -132,16 +134,23 @@ def test_topics_change(kind: str, client: ConfluentClient, make: Make, unique: N
 @case("a killed member's partitions move after the session time-out", "librdkafka")
 def test_kill(kind: str, client: ConfluentClient, make: Make, unique: Names, restartable: Restartable) -> None:
     topic, group = ready_topic(client, unique(), 4), unique("group")
+    setting = ConfigEntry(
+        "consumer.session.timeout.ms", str(KILLED_SESSION_MS), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[setting])
+    for done in client.admin.incremental_alter_configs([resource]).values():
+        done.result(60)
     command = [sys.executable, "-m", "compat_tests.subjects.modern_groups.child", restartable.bootstrap, group, topic]
     with Background(command, {"PYTHONPATH": str(PROJECT_ROOT)}) as victim:
         victim.wait_for("assigned 4")
         member = make(kind, group, topic)
         victim.wait_for("assigned 2")
         wait_until(lambda: len(member.assignment()) == 2, "half of the partitions")
-        victim.stop(kill=True)
         killed = time.monotonic()
-        settle([member], positions(topic, 4), 3 * SESSION_MS / 1000)
-        assert time.monotonic() - killed > SESSION_MS / 1000 - 2
+        victim.stop(kill=True)
+        settle([member], positions(topic, 4))
+        # From its last heartbeat on; on a busy machine that may have been some seconds before.
+        assert time.monotonic() - killed > KILLED_SESSION_MS / 2000
 
 
 @case("described and listed with type, state and both assignments; nothing of a live group is deleted", "librdkafka")
@@ -189,7 +198,7 @@ def test_many(kind: str, client: ConfluentClient, make: Make, unique: Names) -> 
     topic, group = ready_topic(client, unique(), 40), unique("group")
     calm = {"fetch_wait_max_ms": "5000", "topic_metadata_refresh_interval_ms": "60000"}
     members = [make(kind, group, topic, **calm) for _ in range(40)]
-    settle(members, positions(topic, 40), 60, every=0.5)
+    settle(members, positions(topic, 40), 120, every=0.5)
 
 
 @case("the broker is killed: members go on with their epochs and partitions", "Java 4.3.1")
@@ -205,7 +214,7 @@ def test_broker_killed(kind: str, client: ConfluentClient, make: Make, unique: N
     restartable.kill()
     restartable.start()
     client.produce(topic, numbers(40, 40, 4))
-    arrived(members, 80, 30)
+    arrived(members, 80)
     assert settle(members, positions(topic, 4)) == held
     assert [member.identity() for member in members] == before
     for member in members:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from confluent_kafka import ConsumerGroupType
 
 from compat_tests.clients.confluent.adapter import TIMEOUT_S, ConfluentClient
-from compat_tests.harness.checks import DEADLINE_S, wait_until
+from compat_tests.harness.checks import wait_until
 from compat_tests.harness.client import Message, Partition
 from compat_tests.subjects.modern_groups.members import Member, Seen
 
+WAITS_S = 60.0
+
 
 def settle(
-    members: Sequence[Member], wanted: Sequence[Partition], timeout: float = DEADLINE_S, every: float = 0.05
+    members: Sequence[Member], wanted: Sequence[Partition], timeout: float = WAITS_S, every: float = 0.05
 ) -> list[set[Partition]]:
     """Wait until the members share *wanted* without overlap, as evenly as can be; return what each has."""
     held: list[set[Partition]] = []
@@ -37,7 +39,7 @@ def numbers(first: int, count: int, partitions: int) -> list[Message]:
     return [Message(f"{n}".encode(), None, n % partitions) for n in range(first, first + count)]
 
 
-def arrived(members: Sequence[Member], count: int, timeout: float = DEADLINE_S) -> list[Seen]:
+def arrived(members: Sequence[Member], count: int, timeout: float = WAITS_S) -> list[Seen]:
     """Wait until the members, together and since their beginning, have got *count* records, not one twice."""
     found: list[Seen] = []
 

@@ -38,7 +38,7 @@ def topic(limited: Limited, unique: Callable[..., str]) -> str:
     name = unique()
     admin = AdminClient({"bootstrap.servers": limited.plaintext})
     for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        future.result(30)
+        future.result(60)
     return name
 
 

@@ -182,20 +182,41 @@ def fill(settings: dict[str, Any], topic: str, size: int) -> None:
     assert producer.flush(120) == 0
 
 
-def ask_beside(settings: dict[str, Any], topic: str, until: float) -> tuple[float, int]:
-    """One record after the other, twenty a second: the slowest answer in seconds, and how often it was throttled."""
-    minute = Minute(0, 0)
+@dataclass
+class Beside:
+    """What somebody else notices, who asks twenty times a second: when each question began, how long its answer took
+    and the pause after it, in seconds; and how often it was throttled.
+    """
+
+    asked: list[tuple[float, float]] = field(default_factory=list)
+    throttled: int = 0
+
+    def most(self, share: float) -> float:
+        """So many of the answers, from 0 to 1, were not slower."""
+        return sorted(seconds for _, seconds in self.asked)[int(share * (len(self.asked) - 1))]
+
+    def stood_still(self, begin: float, end: float, over: float = 1.0) -> float:
+        """Seconds in this span in which the machine stood still: it had no answer to give for longer than *over*."""
+        spans = ((max(at, begin), min(at + seconds, end)) for at, seconds in self.asked if seconds > over)
+        return sum(max(until - since, 0) for since, until in spans)
+
+
+def ask_beside(settings: dict[str, Any], topic: str, until: float) -> Beside:
+    """One record after the other."""
+    minute, found = Minute(0, 0), Beside()
     producer = Producer({**settings, **minute.settings, "linger.ms": 0})
-    slowest = 0.0
     producer.produce(topic, b"first")
     producer.flush(60)
-    while time.monotonic() < until:
-        begun = time.monotonic()
+    begun = time.monotonic()
+    while begun < until:
         producer.produce(topic, b"beside")
         assert producer.flush(60) == 0
-        slowest = max(slowest, time.monotonic() - begun)
         time.sleep(0.05)
-    return slowest, minute.throttled
+        now = time.monotonic()
+        found.asked.append((begun, now - begun))
+        begun = now
+    found.throttled = minute.throttled
+    return found
 
 
 def together(acts: list[Callable[[], None]]) -> None:

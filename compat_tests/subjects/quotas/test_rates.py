@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compat_tests.subjects.quotas.limited import (
+    Beside,
     Limited,
     Minute,
     ask_beside,
@@ -23,12 +25,16 @@ from compat_tests.subjects.quotas.limited import (
 
 AREA, CLIENT = "quotas", "confluent-kafka"
 RATE = 200_000
-TOLERANCE = 0.05
+TOLERANCE = 0.1
 WANTED = 1.25 * RATE
 WARM_S = 50.0
 """Clients that want so much have used up by then that they may take ten seconds' worth more at first."""
 MINUTE_S = 60.0
-BESIDE_S = 1.0
+BESIDE_S, BESIDE = 1.0, 0.95
+"""So long, and no longer, takes an answer to who has no limit, but for those that a machine delays which stands still.
+"""
+BURST_S = 10.0
+"""What a client may take at once after a rest, in seconds of its rate."""
 USER, ID = ("--entity-type", "users", "--entity-name"), ("--entity-type", "clients", "--entity-name")
 WHOSE = {
     "a user": ((*USER, "alice"), "anything", "alice"),
@@ -48,10 +54,11 @@ def test_rates(limited: Limited, topic: str, limit: Limit, unique: Callable[...,
     fill(limited.settings("filler"), topic, round(RATE * (MINUTE_S + WARM_S + 10)))
     for entity, _, _ in WHOSE.values():
         limit(f"producer_byte_rate={RATE},consumer_byte_rate={RATE}", *entity)
-    begin = time.monotonic() + WARM_S
+    warm = time.monotonic()
+    begin = warm + WARM_S
     minutes: dict[str, Minute] = {}
     acts: list[Callable[[], None]] = []
-    slowest: list[tuple[float, int]] = []
+    others: list[Beside] = []
     for whose, (_, client_id, user) in WHOSE.items():
         settings = limited.settings(client_id, user)
         for what, act, name, key in (
@@ -61,17 +68,22 @@ def test_rates(limited: Limited, topic: str, limit: Limit, unique: Callable[...,
             minute = minutes[f"{what} with the limit of {whose}"] = Minute(begin, begin + MINUTE_S, key)
             acts.append(partial(act, settings, name, minute, WANTED))
     other = limited.settings("other")
-    acts.append(lambda: slowest.append(ask_beside(other, unique(), begin + MINUTE_S)))
+    acts.append(lambda: others.append(ask_beside(other, unique(), begin + MINUTE_S)))
     together(acts)
     for who, minute in minutes.items():
         print(f"{who}: {minute.rate:.0f} bytes/s of {RATE} ({minute.rate / RATE - 1:+.1%})")
-    print(f"the slowest answer to somebody else: {slowest[0][0]:.3f} s")
+    (beside,) = others
+    print(f"the slowest answer to somebody else: {beside.most(1):.3f} s, of most {beside.most(BESIDE):.3f} s")
+    # The machine's rests are nobody's rate; and who could take nothing may take more at once afterwards.
+    lost = beside.stood_still(begin, begin + MINUTE_S)
+    rested = min(beside.stood_still(warm, begin + MINUTE_S), BURST_S)
+    print(f"the machine stood still for {lost:.1f} s of the minute, clients may make up for {rested:.1f} s")
     for who, minute in minutes.items():
-        assert minute.rate == pytest.approx(RATE, rel=TOLERANCE), who
+        assert minute.rate <= RATE * (1 + TOLERANCE) * (1 + rested / MINUTE_S), who
+        assert minute.rate >= RATE * (1 - TOLERANCE) * (1 - lost / MINUTE_S), who
         assert minute.throttled, who
-    ((longest, throttled),) = slowest
-    assert not throttled
-    assert longest < BESIDE_S
+    assert not beside.throttled
+    assert beside.most(BESIDE) < BESIDE_S
 
 
 FLOOD_BYTES = 60_000_000
@@ -87,30 +99,31 @@ SOCKETS_BYTES = 16_000_000
 @pytest.mark.jvm
 def test_a_flood_is_not_buffered(limited: Limited, topic: str, limit: Limit) -> None:
     limit(f"producer_byte_rate={FLOOD_RATE}", *ID, "flood")
-    assert sent_without_answers(limited.settings("free"), topic, 60.0) == FLOOD_BYTES
+    assert sent_without_answers(limited.settings("free"), topic, 240.0)[0] == FLOOD_BYTES
     before = resident_bytes(limited)
-    sent = sent_without_answers(limited.settings("flood"), topic, FLOOD_S)
+    sent, seconds = sent_without_answers(limited.settings("flood"), topic, FLOOD_S)
     grown = resident_bytes(limited) - before
     print(f"{sent} bytes of {FLOOD_BYTES} left the client; the broker has {grown >> 10} KiB more")
-    assert sent < FLOOD_RATE * (10 + FLOOD_S) + SOCKETS_BYTES
+    assert sent < FLOOD_RATE * (BURST_S + seconds) + SOCKETS_BYTES
     if limited.broker.name == "Barnabas":  # another's heap says nothing of one client
         assert grown < 4 << 20
 
 
-def sent_without_answers(settings: dict[str, Any], topic: str, seconds: float) -> int:
-    """Of `FLOOD_BYTES`, those that the socket took within this time."""
+def sent_without_answers(settings: dict[str, Any], topic: str, seconds: float) -> tuple[int, float]:
+    """Of `FLOOD_BYTES`, those that the socket took within this time, and how long that was indeed."""
     producer = Producer(
         {**settings, "acks": "0", "queue.buffering.max.kbytes": 200_000, "queue.buffering.max.messages": 100_000}
     )
     for _ in range(FLOOD_BYTES // len(VALUE)):
         producer.produce(topic, VALUE)
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
+    deadline = begun + seconds
     while len(producer) and time.monotonic() < deadline:
         producer.poll(0.1)
-    left = len(producer)
+    left, lasted = len(producer), time.monotonic() - begun
     producer.purge()
-    producer.flush(10)
-    return FLOOD_BYTES - left * len(VALUE)
+    producer.flush(60)
+    return FLOOD_BYTES - left * len(VALUE), lasted
 
 
 def resident_bytes(limited: Limited) -> int:
@@ -123,25 +136,30 @@ def resident_bytes(limited: Limited) -> int:
 @pytest.mark.campaign
 @pytest.mark.jvm
 def test_request_time(limited: Limited, topic: str, limit: Limit) -> None:
-    free, free_throttled = asked(limited.settings("idle"), topic, 8.0)
+    quick, _, free_throttled = asked(limited.settings("idle"), topic, 8.0)
+    free = 1 / quick  # without what the machine stood still
     limit("request_percentage=0.5", *ID, "busy")
     asked(limited.settings("busy"), topic, 12.0)  # what a client may take at once after a rest
-    held, held_throttled = asked(limited.settings("busy"), topic, 8.0)
+    _, held, held_throttled = asked(limited.settings("busy"), topic, 8.0)
     print(f"{free:.0f} requests/s without a limit, {held:.0f}/s with 0.5 % of a thread")
     assert not free_throttled
     assert held_throttled
     assert held < free / 2
 
 
-def asked(settings: dict[str, Any], topic: str, seconds: float) -> tuple[float, int]:
-    """Small records, one after the other: how many in a second, and how often throttled."""
+def asked(settings: dict[str, Any], topic: str, seconds: float) -> tuple[float, float, int]:
+    """Small records, one after the other: how long an answer takes (the median), how many come in a second, and how
+    often it was throttled.
+    """
     minute = Minute(0, 0)
     producer = Producer({**settings, **minute.settings, "linger.ms": 0})
     producer.produce(topic, b"first")
     producer.flush(60)
-    begin, count = time.monotonic(), 0
-    while time.monotonic() < begin + seconds:
+    took: list[float] = []
+    begin = now = time.monotonic()
+    while now < begin + seconds:
         producer.produce(topic, b"x")
         assert producer.flush(60) == 0
-        count += 1
-    return count / (time.monotonic() - begin), minute.throttled
+        before, now = now, time.monotonic()
+        took.append(now - before)
+    return statistics.median(took), len(took) / (now - begin), minute.throttled

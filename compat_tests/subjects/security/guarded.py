@@ -67,7 +67,7 @@ class Guarded:
         self.authority.configure_trust(context)
         host, port = self.secure.split(":")
         with (
-            socket.create_connection((host, int(port)), timeout=20) as plain,
+            socket.create_connection((host, int(port)), timeout=60) as plain,
             context.wrap_socket(plain, server_hostname=host) as wrapped,
         ):
             shown = wrapped.getpeercert()

@@ -13,7 +13,11 @@ import pytest
 from compat_tests.harness.secured import MECHANISMS, PASSWORDS, SESSION_MS, Access, Secured, java_settings
 
 pytestmark = pytest.mark.slow
-LIMIT_S = 60
+LIMIT_S = 150
+PATIENCE = ("--timeout", "50")
+"""Our client's: the broker, or itself, may stand still for a while."""
+AT_ONCE = ("--timeout", "1000")
+"""Who goes on trying for so long does not end before the limit."""
 
 
 def program() -> list[str]:
@@ -29,7 +33,7 @@ def config(access: Access, directory: Path, *, pkcs12: bool = False) -> list[str
         settings["sasl.oauthbearer.token.endpoint.url"] = token.as_uri()
     file = directory / "client.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return ["--bootstrap", access.bootstrap, "--command-config", str(file)]
+    return ["--bootstrap", access.bootstrap, "--command-config", str(file), *PATIENCE]
 
 
 def call(*arguments: str, stdin: bytes = b"", code: int = 0) -> str:
@@ -76,11 +80,9 @@ def test_certificates(secured: Secured, topic: str, tmp_path: Path, pkcs12: bool
 def test_what_is_refused_is_said_once_and_at_once(
     secured: Secured, tmp_path: Path, listener: str, fields: dict[str, str], said: str
 ) -> None:
-    began = time.monotonic()
-    error = call("topic", "list", *config(secured.access(listener, **fields), tmp_path), code=1)
+    error = call("topic", "list", *config(secured.access(listener, **fields), tmp_path), *AT_ONCE, code=1)
     assert said in error
     assert error.count("\n") == 1
-    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("listener", ["SHORT", "BRIEF"])
@@ -92,7 +94,7 @@ def test_a_session_that_ends_is_renewed(secured: Secured, topic: str, tmp_path: 
         stderr=subprocess.PIPE,
     )
     for line in (b"1\n", b"2\n", b"3\n"):
-        call("produce", topic, "--bootstrap", secured.plaintext, stdin=line)
+        call("produce", topic, "--bootstrap", secured.plaintext, *PATIENCE, stdin=line)
         time.sleep(SESSION_MS / 1000 * 1.2)
     assert follower.communicate(timeout=LIMIT_S) == (b"1\n2\n3\n", b"")
     assert follower.returncode == 0

@@ -27,6 +27,6 @@ def test_command_config(protocol: str) -> None:
             files = Path(process.stdout.readline().strip().removeprefix("security="))
             tool = [*java(), "-Xmx256m", "-cp", classpath(KAFKA_JARS), "org.apache.kafka.tools.TopicCommand"]
             settings = ["--bootstrap-server", bootstrap, "--command-config", str(files / "alice.properties")]
-            assert run([*tool, *settings, "--list"], timeout=60).stdout.decode().split() == ["orders"]
+            assert run([*tool, *settings, "--list"], timeout=300).stdout.decode().split() == ["orders"]
         finally:
             process.terminate()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-LOCK_S = 10.0
+LOCK_S = 30.0
 """On a busy machine a while may pass between a poll and what is said of its records."""
+LONG_LOCK = {"share_record_lock_duration_ms": str(round(LOCK_S * 1000))}
 SHORT_LOCK_S = 4.0
 """Of groups whose locks run out."""
 SHORT_LOCK = {"share_record_lock_duration_ms": str(round(SHORT_LOCK_S * 1000))}
@@ -13,7 +14,7 @@ SETTINGS = (
     "group.share.min.heartbeat.interval.ms=100",
     "group.share.heartbeat.interval.ms=200",
     "group.share.min.session.timeout.ms=1000",
-    "group.share.session.timeout.ms=6000",
+    "group.share.session.timeout.ms=45000",
     "group.share.assignment.interval.ms=0",
     "group.share.min.record.lock.duration.ms=1000",
     f"group.share.record.lock.duration.ms={round(LOCK_S * 1000)}",
@@ -31,4 +32,4 @@ def configure(bootstrap: str, group: str, **settings: str) -> None:
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=changes)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(20)
+        done.result(60)

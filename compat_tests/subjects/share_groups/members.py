@@ -154,7 +154,7 @@ class RdkafkaShareMember:
             self._inner.acknowledge_offset(one.topic, one.partition, one.offset, _TYPES[what])
 
     def commit(self) -> set[int]:
-        told = self._inner.commit_sync(20.0)
+        told = self._inner.commit_sync(45.0)
         return {0 if problem is None else problem.args[0].code() for problem in told.values()}
 
     def close(self) -> None:

@@ -29,11 +29,11 @@ SHARED = {key: value for key, _, value in (setting.partition("=") for setting in
 
 
 def produced(bootstrap: str, numbers: Sequence[int]) -> None:
-    """One batch."""
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 200})
+    """One batch: a flush does not linger."""
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 5000})
     for number in numbers:
         producer.produce(TOPIC, str(number), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def settled(bootstrap: str, expected: set[int], accepted: set[int], rejected: set[int]) -> None:
@@ -59,7 +59,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     left = set(range(60))
     with Serving(kafka):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(60)
         configure(kafka.bootstrap, GROUP)
         produced(kafka.bootstrap, range(60))
         accepted, rejected = set(range(0, 60, 3)) | set(range(10)), {59}

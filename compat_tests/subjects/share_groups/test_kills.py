@@ -54,7 +54,7 @@ class Load:
                 "log_level": 0,
             }
         )
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -96,8 +96,8 @@ def working(bootstrap: str, group: str, topic: str, log: Path) -> Iterator[list[
 
 def judge(members: Sequence[JavaShareMember], load: Load) -> None:
     """When all has come."""
+    wait_until(lambda: len(load.acknowledged) > 1000, "enough records", timeout=120)
     load.stop()
-    assert len(load.acknowledged) > 1000
 
     def missing() -> set[int]:
         return load.acknowledged - {int(one.value) for member in members for one in member.records()}
@@ -126,7 +126,7 @@ def test_of_one_broker(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     broker = start_restartable(pytestconfig, tmp_path / "broker", SETTINGS)
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(60)
         configure(broker.bootstrap, "g")
         with working(broker.bootstrap, "g", "t", tmp_path / "members.log") as members:
             load = Load(broker.bootstrap, "t")

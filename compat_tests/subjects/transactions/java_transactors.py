@@ -13,7 +13,7 @@ from compat_tests.harness.client import Delivered, Message, Partition, Refused
 from compat_tests.harness.jars import classpath, compiled, java
 
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 
 
 class JavaTransactors:

@@ -11,11 +11,13 @@ from compat_tests.cases.transactions import FENCED, finish, read_until, values
 from compat_tests.clients.aio.adapter import AioClient
 from compat_tests.clients.confluent.adapter import ConfluentClient
 from compat_tests.clients.kafka_python.adapter import PythonClient
-from compat_tests.harness.checks import ready_topic
+from compat_tests.harness.checks import ready_topic, wait_until
 from compat_tests.harness.client import INVALID_TXN_STATE, Message, Refused, Transactor
 from compat_tests.subjects.transactions.java_transactors import JavaTransactors
 
 pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
+PATIENT_MS = 300_000
+"""Of transactions that are open while all the others have their turns: none times out by itself."""
 
 
 class Everybody:
@@ -75,7 +77,8 @@ def test_in_one_partition(everybody: Everybody, unique: Callable[..., str]) -> N
     plain = everybody.python["librdkafka"]
     topic, group = ready_topic(plain, unique()), unique("group")
     producers: dict[str, Transactor] = {
-        name: client.transactor(unique(name.replace(" ", "-"))) for name, client in everybody.all.items()
+        name: client.transactor(unique(name.replace(" ", "-")), timeout_ms=PATIENT_MS)
+        for name, client in everybody.all.items()
     }
     committed: list[bytes | None] = []
     sent: list[bytes | None] = []
@@ -102,9 +105,15 @@ def test_in_one_partition(everybody: Everybody, unique: Callable[..., str]) -> N
         assert found == committed, name
     for name, found in everything(everybody, topic, "read_uncommitted").items():
         assert found == sent, name
-    for number, offset in offsets.items():
-        for client in everybody.python.values():
-            assert client.group_offsets(f"{group}-{number}") == {(topic, 0): offset}
+    expected = {f"{group}-{number}": {(topic, 0): offset} for number, offset in offsets.items()}
+
+    def offsets_are_there() -> bool:
+        # The markers of the offsets may come later than those of the records.
+        return all(
+            {one: client.group_offsets(one) for one in expected} == expected for client in everybody.python.values()
+        )
+
+    wait_until(offsets_are_there, "the offsets of all groups")
 
 
 def test_under_one_id(everybody: Everybody, unique: Callable[..., str]) -> None:
@@ -117,7 +126,7 @@ def test_under_one_id(everybody: Everybody, unique: Callable[..., str]) -> None:
     committed: list[bytes | None] = []
     past: list[Transactor] = []
     for turn, name in enumerate(order):
-        producer = everybody.all[name].transactor(identity)
+        producer = everybody.all[name].transactor(identity, timeout_ms=PATIENT_MS)
         for number, ends in enumerate((producer.commit, producer.abort, producer.commit)):
             producer.begin()
             producer.send(topic, messages(turn, name, number))

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import crc32c
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 NULL_STRING = b"\xff\xff"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable
 
 import pytest
 
 from compat_tests.harness.brokers import Broker
+from compat_tests.harness.checks import wait_until
 from compat_tests.subjects.wire.raw import (
     Wire,
     batch,
@@ -37,14 +37,18 @@ def topic(broker: Broker, unique: Callable[..., str]) -> str:
     with Wire(broker.address) as wire:
         # CreateTopics 2: one partition, one replica.
         wire.request(
-            19, 2, struct.pack(">i", 1) + text(name) + struct.pack(">ihii", 1, 1, 0, 0) + struct.pack(">ib", 10_000, 0)
+            19, 2, struct.pack(">i", 1) + text(name) + struct.pack(">ihii", 1, 1, 0, 0) + struct.pack(">ib", 60_000, 0)
         )
         wire.answer()
-        for _ in range(100):
+
+        def has_leader() -> bool:
             wire.request(3, 1, struct.pack(">i", 1) + text(name))
-            if b"\xff\xff\xff\xff" not in wire.answer():
-                break
-            time.sleep(0.05)
+            if b"\xff\xff\xff\xff" in wire.answer():
+                return False
+            wire.request(1, 4, fetch_body(name, 0, 0))
+            return fetch_answer(wire.answer())[0] == 0
+
+        wait_until(has_leader, "the topic")
     return name
 
 

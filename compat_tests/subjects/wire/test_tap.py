@@ -45,7 +45,7 @@ class Tap:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGINT)
-        assert self._process.wait(30) == 0
+        assert self._process.wait(60) == 0
         assert self._process.stderr is not None
         self._process.stderr.close()
         self.events = [json.loads(line) for line in self._output.read_text().splitlines()]
@@ -75,7 +75,7 @@ def odd(tap: Tap) -> list[Any]:
 
 def replayed(tape: Path, to: str) -> tuple[int, list[dict[str, Any]]]:
     command = [sys.executable, "-P", "-m", "barnabas", "wire", "replay", str(tape), "--to", to, "--timing"]
-    done = run(command, environment=ENVIRONMENT, expect=None)
+    done = run(command, environment=ENVIRONMENT, timeout=300, expect=None)
     return done.returncode, [json.loads(line) for line in done.stdout.decode().splitlines()]
 
 
@@ -83,14 +83,14 @@ def with_librdkafka(bootstrap: str) -> None:
     producer = ck.Producer({"bootstrap.servers": bootstrap, "client.id": "rd", "enable.idempotence": True})
     for number in range(20):
         producer.produce("of-rd", b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = ck.Consumer(
         {"bootstrap.servers": bootstrap, "client.id": "rd", "group.id": "rd", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["of-rd"])
     read = 0
     while read < 20:
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         read += message.error() is None
     consumer.close()
@@ -99,7 +99,7 @@ def with_librdkafka(bootstrap: str) -> None:
 def with_kafka_python(bootstrap: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap, client_id="py")
     for number in range(20):
-        producer.send("of-py", b"%d" % number).get(30)
+        producer.send("of-py", b"%d" % number).get(60)
     producer.close()
     consumer = KafkaConsumer(
         "of-py", bootstrap_servers=bootstrap, client_id="py", group_id="py", auto_offset_reset="earliest"

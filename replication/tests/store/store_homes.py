@@ -29,7 +29,8 @@ from barnabas.replication.tests.store.fake_zookeeper import fake_zookeeper
 from barnabas.server.sim.store import SimSession, SimStore
 from compat_tests.harness.zookeeper import ZooKeeper, expire_session
 
-SESSION_TIMEOUT_MS = 30_000
+SESSION_TIMEOUT_MS = 100_000
+"""Longer than anything stands still."""
 _numbers = itertools.count(1)
 
 
@@ -238,4 +239,4 @@ async def on_a_fake_zookeeper(path: Path, server: Callable[[], ZooKeeper]) -> As
 async def on_zookeeper(path: Path, server: Callable[[], ZooKeeper]) -> AsyncIterator[Home]:
     real = server()
     async with AsyncExitStack() as stack:
-        yield ZooKeeperHome(real.connect, lambda session: expire_session(real.host, real.port, session), stack)
+        yield ZooKeeperHome(real.connect, lambda session: expire_session(real.host, real.port, session, 60), stack)

@@ -68,7 +68,7 @@ def produce_to(*names: str, acks: int = 1, version: int = 9, ids: dict[str, byte
     data = ProduceRequest.PartitionProduceData
     return ProduceRequest(
         acks=acks,
-        timeout_ms=1000,
+        timeout_ms=60_000,
         topic_data=[
             ProduceRequest.TopicProduceData(
                 name="" if ids else name,

@@ -164,7 +164,7 @@ async def test_topics_are_made_and_their_settings_kept_back(autojump_clock: trio
         topics = [
             CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
         ]
-        return CreateTopicsRequest(topics=topics, timeout_ms=1000)
+        return CreateTopicsRequest(topics=topics, timeout_ms=60_000)
 
     async with world() as (broker, rights, alice, _):
         rights.put(on_topic(Op.CREATE, name="a") + on_topic(Op.CREATE, Op.DESCRIBE_CONFIGS, name="b"))
@@ -186,14 +186,14 @@ async def test_topics_are_deleted(version: int, autojump_clock: trio.abc.Clock) 
         rights.put(on_topic(Op.DELETE, name="a") + on_topic(Op.DESCRIBE, name="b"))
         rights.put(on_topic(Op.DELETE, name="ghost"))
         if version == 5:
-            request = DeleteTopicsRequest(topic_names=["a", "b", "c", "ghost", "nothing"], timeout_ms=1000)
+            request = DeleteTopicsRequest(topic_names=["a", "b", "c", "ghost", "nothing"], timeout_ms=60_000)
             answer = await alice.ask(request, version)
             found: list[Any] = [(each.name, each.error_code) for each in answer.responses]
             assert found == [("a", 0), ("b", T), ("c", T), ("ghost", E.UNKNOWN_TOPIC_OR_PARTITION), ("nothing", T)]
         else:
             state = DeleteTopicsRequest.DeleteTopicState
             request = DeleteTopicsRequest(
-                topics=[*(state(name=None, topic_id=ids[name]) for name in "abc?"), state(name="d")], timeout_ms=1000
+                topics=[*(state(name=None, topic_id=ids[name]) for name in "abc?"), state(name="d")], timeout_ms=60_000
             )
             answer = await alice.ask(request, version)
             found = [(each.name, each.topic_id, each.error_code) for each in answer.responses]

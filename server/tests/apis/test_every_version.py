@@ -240,14 +240,14 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
         {"client_software_name": "test", "client_software_version": "1"} if version >= 3 else {}
     ),
     ApiKey.CREATE_TOPICS: _always(
-        topics=[{"name": "new", "num_partitions": 1, "replication_factor": 1}], timeout_ms=1000
+        topics=[{"name": "new", "num_partitions": 1, "replication_factor": 1}], timeout_ms=60_000
     ),
     ApiKey.DELETE_TOPICS: lambda world, version: {
         "timeout_ms": 1000,
         **({"topics": [{"name": "t"}]} if version >= 6 else {"topic_names": ["t"]}),
     },
     ApiKey.DELETE_RECORDS: _always(
-        topics=[{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}], timeout_ms=1000
+        topics=[{"name": "t", "partitions": [{"partition_index": 0, "offset": 1}]}], timeout_ms=60_000
     ),
     ApiKey.INIT_PRODUCER_ID: _always(transactional_id=None, transaction_timeout_ms=1000),
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
@@ -273,12 +273,12 @@ REQUESTS: dict[ApiKey, Callable[[World, int], Values]] = {
     ApiKey.ALTER_CONFIGS: _settings([{"name": "retention.ms", "value": "5000"}]),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _always(dirs=[{"path": "/no", "topics": [{"name": "t", "partitions": [0]}]}]),
     ApiKey.DESCRIBE_LOG_DIRS: _always(topics=None),
-    ApiKey.CREATE_PARTITIONS: _always(topics=[{"name": "t", "count": 2, "assignments": None}], timeout_ms=1000),
+    ApiKey.CREATE_PARTITIONS: _always(topics=[{"name": "t", "count": 2, "assignments": None}], timeout_ms=60_000),
     ApiKey.DELETE_GROUPS: _always(groups_names=["idle"]),
-    ApiKey.ELECT_LEADERS: _always(topic_partitions=[{"topic": "t", "partitions": [0]}], timeout_ms=1000),
+    ApiKey.ELECT_LEADERS: _always(topic_partitions=[{"topic": "t", "partitions": [0]}], timeout_ms=60_000),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _settings([{"name": "retention.ms", "config_operation": 0, "value": "5000"}]),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _always(topics=None, timeout_ms=1000),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _always(topics=None, timeout_ms=60_000),
     ApiKey.OFFSET_DELETE: _always(group_id="idle", topics=[{"name": "t", "partitions": [{"partition_index": 0}]}]),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _always(components=[{"entity_type": "user", "match_type": 2, "match": None}]),
     ApiKey.ALTER_CLIENT_QUOTAS: _always(

@@ -443,7 +443,7 @@ async def test_partitions_that_do_not_exist_in_administrators_requests(autojump_
         here = broker.services.config.broker_id
         elected = await client.ask(
             ElectLeadersRequest(
-                topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="q", partitions=indexes)], timeout_ms=1000
+                topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="q", partitions=indexes)], timeout_ms=60_000
             ),
             2,
         )
@@ -456,7 +456,7 @@ async def test_partitions_that_do_not_exist_in_administrators_requests(autojump_
         moved = await client.ask(
             AlterPartitionReassignmentsRequest(
                 topics=[AlterPartitionReassignmentsRequest.ReassignableTopic(name="q", partitions=asked)],
-                timeout_ms=1000,
+                timeout_ms=60_000,
             ),
             0,
         )
@@ -468,7 +468,7 @@ async def test_partitions_that_do_not_exist_in_administrators_requests(autojump_
         ] * 2
         deleted = await client.ask(
             DeleteRecordsRequest(
-                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="q", partitions=doomed)], timeout_ms=1000
+                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name="q", partitions=doomed)], timeout_ms=60_000
             ),
             2,
         )
@@ -503,13 +503,13 @@ async def test_very_many_topics_are_refused_each(autojump_clock: trio.testing.Mo
     names = [f"q{number}" for number in range(10_001)]
     async with asking() as (_, client):
         new = [CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
-        made = await client.ask(CreateTopicsRequest(topics=new, timeout_ms=1000), 5)
+        made = await client.ask(CreateTopicsRequest(topics=new, timeout_ms=60_000), 5)
         assert {each.error_code for each in made.topics} == {E.POLICY_VIOLATION}
         assert len(made.topics) == len(names)
         grown = [CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
-        more = await client.ask(CreatePartitionsRequest(topics=grown, timeout_ms=1000), 2)
+        more = await client.ask(CreatePartitionsRequest(topics=grown, timeout_ms=60_000), 2)
         assert [each.error_code for each in more.results] == [E.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
-        gone = await client.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 5)
+        gone = await client.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 5)
         assert [each.error_code for each in gone.responses] == [E.UNKNOWN_TOPIC_OR_PARTITION] * len(names)
 
 

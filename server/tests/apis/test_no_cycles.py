@@ -109,7 +109,7 @@ def _requests() -> Iterator[tuple[object, int]]:
     yield (
         CreateTopicsRequest(
             topics=[CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)],
-            timeout_ms=1000,
+            timeout_ms=60_000,
         ),
         5,
     )
@@ -137,7 +137,7 @@ async def test_nothing_of_a_wait_for_replicas(
     async with embedded_broker() as broker, connected(broker) as client:
         await broker.services.topics.auto_create(["t"])
         with left_in_cycles() as found:
-            answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
+            answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=60_000), 2)
             await trio.testing.wait_all_tasks_blocked()
         assert answer.topics[0].partitions[0].error_code == 7
         assert not found
@@ -150,6 +150,6 @@ async def test_a_change_that_the_store_rejects_leaves_no_cycle(autojump_clock: t
         with left_in_cycles() as found:
             async with trio.open_nursery() as nursery:
                 for client in (one, other):
-                    nursery.start_soon(client.ask, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
+                    nursery.start_soon(client.ask, DeleteTopicsRequest(topic_names=["t"], timeout_ms=60_000), 4)
             await trio.testing.wait_all_tasks_blocked()
         assert not found

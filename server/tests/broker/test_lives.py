@@ -52,7 +52,7 @@ async def test_restored_it_has_what_it_had(clock: VirtualClock, tmp_path: Path) 
         for index in range(3):
             await produce(lives, "a", [b"one", b"two"], index)
         await commit_offsets(client, "g", {("a", 0): 1})
-        member = await join(lives, "members")
+        member = await join(lives, "members", session_timeout_ms=600_000)
         done = Transactional(lives, "done")
         await done.begin()
         await done.write("b", 0, [b"yes"])
@@ -183,7 +183,7 @@ async def test_the_wall_clock_is_as_far_ahead_as_it_was(clock: VirtualClock, tmp
         await lives.advance(DAY_S)
         assert log.log_start_offset == 1
         await lives.restore(snapshot)
-        assert 0 <= lives.now_ms() - then_ms < 60_000
+        assert 0 <= lives.now_ms() - then_ms < 600_000
         assert trio.current_time() >= seconds + DAY_S
         await lives.advance(600)
         assert lives.services.partitions.get("a", 0).log.log_start_offset == 0
@@ -192,7 +192,7 @@ async def test_the_wall_clock_is_as_far_ahead_as_it_was(clock: VirtualClock, tmp
 async def test_an_open_transaction_is_open_again_and_runs_out_of_time(clock: VirtualClock, tmp_path: Path) -> None:
     async with living(tmp_path, clock) as lives, client_of(lives) as client:
         await create_topics(client, [NewTopic("a", 1)])
-        producer = Transactional(lives, "t", timeout_ms=60_000)
+        producer = Transactional(lives, "t", timeout_ms=600_000)
         await producer.begin()
         await producer.write("a", 0, [b"x"])
         snapshot = await lives.snapshot()
@@ -205,7 +205,7 @@ async def test_an_open_transaction_is_open_again_and_runs_out_of_time(clock: Vir
             return found.state
 
         assert await state() == "Ongoing"
-        await lives.advance(120)
+        await lives.advance(660)
         assert await state() == "CompleteAbort"
         partition = lives.services.partitions.get("a", 0)
         assert partition.log.last_stable_offset(partition.high_watermark) == partition.log.log_end_offset == 2
@@ -213,7 +213,7 @@ async def test_an_open_transaction_is_open_again_and_runs_out_of_time(clock: Vir
 
 async def test_members_of_groups_are_known_and_expire_if_they_do_not_come(clock: VirtualClock, tmp_path: Path) -> None:
     async with living(tmp_path, clock) as lives, client_of(lives) as client:
-        await join(lives, "g", session_timeout_ms=10_000)
+        await join(lives, "g", session_timeout_ms=300_000)
         snapshot = await lives.snapshot()
         await lives.restore(snapshot)
 
@@ -224,7 +224,7 @@ async def test_members_of_groups_are_known_and_expire_if_they_do_not_come(clock:
 
         assert (await group()).state == "Stable"
         assert len((await group()).members) == 1
-        await lives.advance(11)
+        await lives.advance(301)
         assert ((await group()).state, (await group()).members) == ("Empty", ())
 
 
@@ -347,7 +347,7 @@ async def test_a_fetch_that_waits_is_forgotten_with_its_connection(clock: Virtua
         await create_topics(client, [NewTopic("a", 1)])
         snapshot = await lives.snapshot()
         request = FetchRequest(
-            max_wait_ms=30_000,
+            max_wait_ms=300_000,
             min_bytes=1,
             max_bytes=1 << 20,
             topics=[

@@ -44,7 +44,8 @@ class Calls:
 
     def __call__(self, line: str, stdin: bytes = b"", code: int = 0, **environ: str) -> tuple[str, str]:
         self._patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        ended = cli.main(line.split(" "), {"BARNABAS_BOOTSTRAP": self._bootstrap, **environ})
+        patience = ["--timeout", "60"]
+        ended = cli.main([*line.split(" "), *patience], {"BARNABAS_BOOTSTRAP": self._bootstrap, **environ})
         out, err = self._captured.readouterr()
         assert ended == code, (ended, out, err)
         return out.decode(), err.decode()
@@ -70,7 +71,7 @@ def topic(call: Calls, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def json_topic(bootstrap: str) -> str:
-    assert cli.main(["topic", "create", "json-lines"], {"BARNABAS_BOOTSTRAP": bootstrap}) == 0
+    assert cli.main(["topic", "create", "json-lines", "--timeout", "60"], {"BARNABAS_BOOTSTRAP": bootstrap}) == 0
     return "json-lines"
 
 
@@ -166,7 +167,7 @@ def test_who_follows_ends_when_nobody_reads(call: Calls, bootstrap: str, topic: 
     """`barnabas consume TOPIC -f | head -1`, although no other record comes."""
     call(f"produce {topic} -p 0", b"a\n")
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from barnabas.server.cli import main; main.run()"
-    follow = [sys.executable, "-P", "-c", code, "consume", topic, "-f", "-b", bootstrap]
+    follow = [sys.executable, "-P", "-c", code, "consume", topic, "-f", "-b", bootstrap, "--timeout", "60"]
     with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PATH": "/bin"}) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -567,7 +568,7 @@ def test_a_command_loads_no_broker() -> None:
         "; print([name for name in ('barnabas.replication', 'barnabas.logdir') if name in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, env={"PATH": "/bin"}
     )
     rooms = ["server.cli", "server.client", "server.network", "server.runtime"]
     assert (done.stderr, done.stdout) == ("", f"{rooms}\n[]\n")

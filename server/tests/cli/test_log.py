@@ -358,7 +358,7 @@ def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     assert json.loads(process.stdout.readline())["base_offset"] == 0
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stderr.close()
 
 

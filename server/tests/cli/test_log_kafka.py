@@ -40,7 +40,7 @@ def fill(kafka: Broker) -> None:
         "min.compaction.lag.ms": "0",
         "delete.retention.ms": "1000000",
     }
-    admin.create_topics([confluent_kafka.admin.NewTopic("c", 1, 1, config=config)])["c"].result(30)
+    admin.create_topics([confluent_kafka.admin.NewTopic("c", 1, 1, config=config)])["c"].result(60)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "compression.type": codec}
@@ -48,7 +48,7 @@ def fill(kafka: Broker) -> None:
         for number in range(4000 if codec == "none" else 400):
             value = None if number % 50 == 7 else b"%d " % number * 200
             producer.produce("c", value, b"key %d" % (number % 300), partition=0, headers=[("h", b"\xff"), ("n", None)])
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
     )
@@ -71,7 +71,7 @@ def test_a_directory_of_apache_kafka(tmp_path: Path, capsys: pytest.CaptureFixtu
     try:
         fill(kafka)
         cleaned = data / "cleaner-offset-checkpoint"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (cleaned.exists() and re.search(r"^c 0 [1-9]", cleaned.read_text(), re.MULTILINE)):
             assert time.monotonic() < deadline, "the cleaner did not run"
             time.sleep(0.2)

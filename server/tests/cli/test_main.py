@@ -330,7 +330,7 @@ def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
         assert line.startswith("bootstrap=127.0.0.1:"), process.communicate()[1]
         assert len(list(tmp_path.iterdir())) == 1
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -359,7 +359,7 @@ def test_stopped_before_the_broker_is_ready(tmp_path: Path, number: signal.Signa
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code and code + number, "", "")
     assert list(tmp_path.iterdir()) == []
@@ -429,7 +429,7 @@ def test_the_address_is_not_read(target: str, tmp_path: Path) -> None:
     else:
         out = os.open(target, os.O_WRONLY)
     done = subprocess.run(
-        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=out, stderr=subprocess.PIPE, text=True, timeout=30
+        command, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60
     )
     os.close(out)
     if target == "closed":
@@ -530,7 +530,7 @@ def test_the_settings_page_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> 
 def test_output_that_cannot_be_written() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, str(ROOT / "barnabas" / "__main__.py"), "config", "--all"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (
         1,
         "barnabas: standard output cannot be written: no space left on device\n",
@@ -551,7 +551,7 @@ def test_started_by_its_path_it_is_this_copy(tmp_path: Path, paths: list[str]) -
     }
     for safe_path in ([], ["-P"]):
         command = [sys.executable, *safe_path, str(ROOT / "barnabas" / "__main__.py"), "--version"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"barnabas {program.version()}\n", "")
 
 
@@ -565,6 +565,6 @@ def test_a_checkout_without_symbolic_links_runs(tmp_path: Path) -> None:
         elif path.is_file():
             shutil.copy(path, tmp_path / "barnabas")
     command = [sys.executable, "-P", str(tmp_path / "barnabas" / "__main__.py"), "config", "num.partitions"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert "num.partitions" in done.stdout

@@ -19,6 +19,7 @@ from barnabas.server.network.blocking_client import BlockingClient, NoAnswer, sp
 from barnabas.server.testing import broker_thread
 from barnabas.server.tests.cli.test_health import answering
 
+PATIENT = ("--timeout", "60")
 COMMANDS = (["health"], ["topic", "list"], ["group", "list"], ["consume", "t"])
 
 
@@ -39,7 +40,7 @@ def answering_anything(answer: bytes | None) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -47,12 +48,12 @@ def test_health_asks_where_the_session_says() -> None:
     """BARNABAS_BOOTSTRAP; but a container's check is about its own broker."""
     with broker_thread() as bootstrap:
         environ = {"BARNABAS_BOOTSTRAP": bootstrap}
-        assert cli.main(["health"], environ) == 0
+        assert cli.main(["health", *PATIENT], environ) == 0
         own = {"KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:1"}
-        assert cli.main(["health"], environ | own) == 1
-        assert cli.main(["health", "-b", bootstrap], own) == 0
-        assert cli.main(["health", "-b", bootstrap], {"BARNABAS_BOOTSTRAP": "127.0.0.1:1"}) == 0
-        assert cli.main(["health", "-b", f"127.0.0.1:1,{bootstrap}"], {}) == 0
+        assert cli.main(["health", *PATIENT], environ | own) == 1
+        assert cli.main(["health", "-b", bootstrap, *PATIENT], own) == 0
+        assert cli.main(["health", "-b", bootstrap, *PATIENT], {"BARNABAS_BOOTSTRAP": "127.0.0.1:1"}) == 0
+        assert cli.main(["health", "-b", f"127.0.0.1:1,{bootstrap}", *PATIENT], {}) == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -89,7 +90,7 @@ def test_what_health_says_of_its_time(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_where_nobody_listens_it_is_said_what_to_do(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*command, "-b", "127.0.0.1:1"], {}) == 1
+    assert cli.main([*command, "-b", "127.0.0.1:1", *PATIENT], {}) == 1
     assert capsys.readouterr().err == (
         "barnabas: cannot connect to 127.0.0.1:1: connection refused "
         "(`barnabas serve` starts a broker, --bootstrap names another one)\n"
@@ -105,7 +106,7 @@ def test_where_nobody_listens_it_is_said_what_to_do(command: list[str], capsys: 
 )
 def test_another_protocol_is_named(answer: bytes, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with answering(lambda _: answer) as address:
-        assert cli.main(["topic", "list", "-b", address], {}) == 1
+        assert cli.main(["topic", "list", "-b", address, *PATIENT], {}) == 1
     assert said in capsys.readouterr().err
 
 
@@ -122,18 +123,19 @@ def test_tls_where_there_is_none(
     settings = tmp_path / "client.properties"
     settings.write_text("security.protocol=SSL\n")
     with answering_anything(answer) as address:
-        assert cli.main(["topic", "list", "-b", address, "--command-config", str(settings)], {}) == 1
+        command = ["topic", "list", "-b", address, "--command-config", str(settings), *PATIENT]
+        assert cli.main(command, {}) == 1
         assert capsys.readouterr().err == f"barnabas: TLS with {address} failed: {said}\n"
     with answering_anything(answer) as address:
         with pytest.raises(NoAnswer) as caught:
-            BlockingClient(address, tls=ssl.create_default_context())
+            BlockingClient(address, timeout_s=60, tls=ssl.create_default_context())
         assert str(caught.value) == f"TLS with {address} failed: {said}"
 
 
 def test_a_blocking_client_names_http() -> None:
     with (
         answering(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
-        BlockingClient(address) as client,
+        BlockingClient(address, timeout_s=60) as client,
         pytest.raises(NoAnswer, match="answers with HTTP"),
     ):
         client.ask(MetadataRequest(topics=[]), 12)

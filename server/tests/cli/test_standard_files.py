@@ -20,7 +20,7 @@ def ran(line: str, redirected: str = "", **environ: str) -> subprocess.Completed
     """As a shell runs it."""
     command = f"exec '{sys.executable}' -P '{ROOT}/barnabas/__main__.py' {line} {redirected}"
     environment = {"PATH": os.environ["PATH"], **environ}
-    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=60, env=environment, check=False)
+    return subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=120, env=environment, check=False)
 
 
 @pytest.mark.parametrize("redirected", [">&-", "<&-", ">&- <&-"])

@@ -36,7 +36,7 @@ def test_nothing_heavy_is_imported_to_explain_itself() -> None:
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env={"PATH": "/bin"}
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PATH": "/bin"}
     )
     assert done.stderr == "[]\n"
 
@@ -56,7 +56,7 @@ def test_a_broker_loads_what_its_listeners_want() -> None:
     sasl += ["sasl.enabled.mechanisms=SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256"]
     for settings, loaded in ([], []), (sasl, ["config.sasl"]):
         command = [sys.executable, "-c", code, *settings]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env={"PATH": "/bin"})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/bin"})
         assert (done.stderr, done.stdout) == ("", f"{loaded}\n")
 
 
@@ -115,5 +115,5 @@ def test_the_rest_is_loaded_when_it_is_ready(tmp_path: Path) -> None:
         "sys.exit(process.run(BrokerConfig.from_values(values), lambda addresses: print('ready', flush=True)))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "ready\nthe rest\n"), done.stderr[-2000:]

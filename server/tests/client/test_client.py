@@ -473,7 +473,7 @@ async def test_ask_patiently_repeats_what_passes_and_raises_what_does_not(autoju
 
 
 async def test_a_broker_over_tcp() -> None:
-    async with embedded_broker() as broker, open_client([broker.bootstrap]) as client:
+    async with embedded_broker() as broker, open_client([broker.bootstrap], timeout_s=60) as client:
         view = await client.refresh()
         assert str(view.brokers[view.controller_id]) == broker.bootstrap
         answer = await client.ask_broker(1, ApiKey.METADATA, lambda version: MetadataRequest(topics=[]))

@@ -6,7 +6,7 @@ What a person's commands reach of it `compat_tests/subjects/commands` runs as pr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,16 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], object]) -> Any:
+    """Brokers of Apache Kafka learn of a change when they have read it from the controller's log."""
+    with trio.fail_after(60):
+        while True:
+            found = await ask()
+            if is_so(found):
+                return found
+            await trio.sleep(0.05)
+
+
 async def made(client: Client, name: str, partitions: int = 3) -> list[tuple[str, int]]:
     """A new topic, by a name that was not there before: for a moment a deleted one may take records yet."""
     assert await create_topics(client, [NewTopic(name, partitions, 1)]) == {name: partitions}
@@ -59,7 +69,7 @@ async def made(client: Client, name: str, partitions: int = 3) -> list[tuple[str
 
 @pytest.mark.parametrize("codec", range(5))
 async def test_records(bootstrap: str, codec: int) -> None:
-    async with open_client([bootstrap]) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         name = f"records-{codec}"
         places = await made(client, name)
         first_ms = now_ms() - 3000
@@ -91,7 +101,7 @@ async def test_records(bootstrap: str, codec: int) -> None:
 
 
 async def test_settings_and_directories(bootstrap: str) -> None:
-    async with open_client([bootstrap]) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         await made(client, "settings", 1)
         topic = Resource(ResourceKind.TOPIC, "settings")
         (broker_id,) = (await client.refresh([])).brokers
@@ -101,24 +111,31 @@ async def test_settings_and_directories(bootstrap: str) -> None:
             topic: None
         }
         assert await alter_configs(client, {topic: {"retention.ms": None}}) == {topic: None}
-        found = await describe_configs(client, [topic, broker, logger])
+
+        def are_made(found: Any) -> bool:
+            settings = found[topic]
+            if isinstance(settings, Failed) or settings["retention.ms"].source is not Source.DEFAULT:
+                return False
+            return bool(settings["max.message.bytes"].value == "5000")
+
+        found = await until(lambda: describe_configs(client, [topic, broker, logger]), are_made)
         settings = found[topic]
         assert not isinstance(settings, Failed)
         assert (settings["max.message.bytes"].value, settings["max.message.bytes"].source) == ("5000", Source.TOPIC)
         assert settings["retention.ms"].source is Source.DEFAULT
         assert settings["retention.ms"].doc
-        assert len(found[broker]) > 100  # type: ignore[arg-type]
+        assert len(found[broker]) > 100
         assert not isinstance(found[logger], Failed)
         wrong = (await alter_configs(client, {topic: {"retention.ms": "soon"}}))[topic]
         assert isinstance(wrong, Failed)
         (directory,) = (await describe_log_dirs(client, [("settings", 0)]))[broker_id]  # type: ignore[misc]
         assert list(directory.replicas) == [("settings", 0)]
         assert await add_partitions(client, {"settings": 2}) == {"settings": None}
-        assert len((await list_topics(client))["settings"].partitions) == 2
+        await until(lambda: list_topics(client), lambda found: len(found["settings"].partitions) == 2)
 
 
 async def test_offsets_of_groups(bootstrap: str) -> None:
-    async with open_client([bootstrap]) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         places = await made(client, "groups", 2)
         await Producer(client, now_ms).send([ToSend("groups", b"x", partition=i % 2) for i in range(10)])
         names = [f"group {number}" for number in range(30)]
@@ -134,24 +151,26 @@ async def test_offsets_of_groups(bootstrap: str) -> None:
         assert [each.lag for each in lag.partitions] == [4, 0]
         seconds = lag.lag_s(now_ms())
         assert seconds is not None
-        assert 0 <= seconds < 60
+        assert 0 <= seconds < 3600
         assert await delete_offsets(client, "group 7", places[:1]) == {places[0]: None}
 
 
 async def test_a_transaction_is_seen_and_ended(bootstrap: str) -> None:
-    async with open_client([bootstrap]) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         places = await made(client, "transactions", 1)
-        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
-        await trio.to_thread.run_sync(producer.init_transactions, 30)
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": "x", "transaction.timeout.ms": 600_000}
+        )
+        await trio.to_thread.run_sync(producer.init_transactions, 60)
         producer.begin_transaction()
         producer.produce("transactions", b"open")
-        await trio.to_thread.run_sync(producer.flush, 30)
+        await trio.to_thread.run_sync(producer.flush, 60)
         listed, failed = await list_transactions(client)
         assert (listed["x"].state, failed) == ("Ongoing", {})
         described = (await describe_transactions(client, ["x"]))["x"]
         assert not isinstance(described, Failed)
         assert described.partitions == (places[0],)
-        assert abs(described.start_ms - now_ms()) < 60_000
+        assert abs(described.start_ms - now_ms()) < 600_000
         active = (await describe_producers(client, places))[places[0]]
         assert not isinstance(active, Failed)
         assert [each.start_offset for each in active] == [0]

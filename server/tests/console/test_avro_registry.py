@@ -148,8 +148,9 @@ async def test_a_registry_that_is_not_there(autojump_clock: MockClock) -> None:
         await Registry(URL, open_stream=nowhere).schema(1)
 
 
-async def test_over_tcp() -> None:
-    with trio.fail_after(30):
+async def test_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "TIMEOUT_S", 60.0)
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             fake = FakeRegistry(nursery, {"/schemas/ids/1": {"schema": ORDER}})
             listeners = await nursery.start(partial(trio.serve_tcp, fake._serve, 0, host="127.0.0.1"))

@@ -38,15 +38,15 @@ async def logged_in(browser: Browser, name: str, password: str) -> int:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 async def test_access_is_the_clusters(tmp_path: Path, caplog: pytest.LogCaptureFixture, mechanism: str) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with sasl_broker(tmp_path, **AUTHORIZED) as broker:
             places = {each.listener: f"localhost:{each.port}" for each in broker.endpoints}
-            async with open_client([places["PLAINTEXT"]]) as client:
+            async with open_client([places["PLAINTEXT"]], timeout_s=60) as client:
                 await create_topics(client, [NewTopic("orders", 1, 1), NewTopic("secret", 1, 1)])
                 pattern = ResourcePattern(ResourceType.TOPIC, "orders")
                 entry = AccessControlEntry("User:alice", "*", AclOperation.READ, PermissionType.ALLOW)
                 assert await create_acl(client, AclBinding(pattern, entry)) is None
-                door = ClusterDoor([places["CLIENTS"]], mechanism, None, timeout_s=10)
+                door = ClusterDoor([places["CLIENTS"]], mechanism, None, timeout_s=60)
                 app = app_over(client, door=door)
                 alice = Browser(app)
                 assert (await alice.get("/topics")).status == 303
@@ -75,7 +75,7 @@ async def test_access_is_the_clusters(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 async def test_a_cluster_that_is_away_lets_nobody_in(tmp_path: Path) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with open_client(["localhost:1"]) as client:
             door = ClusterDoor(["localhost:1"], "PLAIN", None, timeout_s=1)
             browser = Browser(app_over(client, door=door))

@@ -35,7 +35,7 @@ def test_holders() -> None:
 
 
 async def logged_in(client: Any, clients: str, passwords: dict[str, str]) -> list[Browser]:
-    door = ClusterDoor([clients], "PLAIN", None, timeout_s=20)
+    door = ClusterDoor([clients], "PLAIN", None, timeout_s=60)
     browsers = []
     for name, password in passwords.items():
         browser = Browser(app_over(client, door=door))
@@ -47,7 +47,7 @@ async def logged_in(client: Any, clients: str, passwords: dict[str, str]) -> lis
 
 async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], bool]) -> None:
     """Brokers of Apache Kafka learn of a change when they have read it from the controller's log."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while True:
             if is_so(await ask()):
                 return
@@ -106,10 +106,10 @@ async def life(clients: str, alice: Browser, bob: Browser, caplog: pytest.LogCap
 
 
 async def test_the_life_of_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with sasl_broker(tmp_path, **KEY) as broker:
             places = {each.listener: f"localhost:{each.port}" for each in broker.endpoints}
-            async with open_client([places["PLAINTEXT"]]) as client:
+            async with open_client([places["PLAINTEXT"]], timeout_s=60) as client:
                 clients = places["CLIENTS"]
                 alice, bob = await logged_in(client, clients, {"alice": PASSWORD, "bob": "secret-2"})
                 await life(clients, alice, bob, caplog)
@@ -128,10 +128,10 @@ async def test_the_life_of_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixt
 @pytest.mark.slow
 @pytest.mark.jvm
 async def test_the_life_of_a_token_on_apache_kafka(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with trio.fail_after(200):
+    with trio.fail_after(550):
         guarded = await trio.to_thread.run_sync(partial(start, tmp_path / "kafka", peer=True))
         try:
-            async with open_client([guarded.plaintext], timeout_s=30) as client:
+            async with open_client([guarded.plaintext], timeout_s=60) as client:
                 names = {name: f"{name}-secret" for name in ("alice", "bob")}
                 alice, bob = await logged_in(client, guarded.clients, names)
                 await life(guarded.clients, alice, bob, caplog)
@@ -150,10 +150,10 @@ async def test_the_secret_is_shown_though_no_others_can_be_listed(
         await trio.lowlevel.checkpoint()
         raise Unreachable("the broker is away")
 
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with sasl_broker(tmp_path, **KEY) as broker:
             places = {each.listener: f"localhost:{each.port}" for each in broker.endpoints}
-            async with open_client([places["PLAINTEXT"]]) as client:
+            async with open_client([places["PLAINTEXT"]], timeout_s=60) as client:
                 (alice,) = await logged_in(client, places["CLIENTS"], {"alice": PASSWORD})
                 await alice.get("/tokens")
                 monkeypatch.setattr(tokens, "describe_tokens", away)
@@ -183,10 +183,10 @@ async def test_where_there_are_none_it_is_said(autojump_clock: MockClock) -> Non
 
 
 async def test_where_they_are_not_enabled_it_is_said(tmp_path: Path) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(240):
         async with sasl_broker(tmp_path) as broker:
             places = {each.listener: f"localhost:{each.port}" for each in broker.endpoints}
-            async with open_client([places["PLAINTEXT"]]) as client:
+            async with open_client([places["PLAINTEXT"]], timeout_s=60) as client:
                 (browser,) = await logged_in(client, places["CLIENTS"], {"alice": PASSWORD})
                 page = await browser.get("/tokens")
                 checked(page)

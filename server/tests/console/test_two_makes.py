@@ -20,7 +20,7 @@ from barnabas.server.client.client import Client, open_client
 from barnabas.server.client.groups.committed import commit_offsets
 from barnabas.server.client.moves import elect_preferred, list_moves, move
 from barnabas.server.client.throttles import Copy, Rates, Replicas, throttle, throttled_brokers, throttled_topics
-from barnabas.server.client.topics import delete_topics
+from barnabas.server.client.topics import delete_topics, list_topics
 from barnabas.server.console.app import Console, Options
 from barnabas.server.console.desk import Desk
 from barnabas.server.console.web.visitors import Visitors
@@ -43,7 +43,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 async def place(bootstrap: str) -> AsyncIterator[Place]:
-    async with open_client([bootstrap], timeout_s=30) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         visitors = Visitors(os.urandom, time.monotonic, "c")
         app = Console(Desk(client), visitors, Options(bootstrap, "1"), lambda: int(time.time() * 1000))
         yield Browser(app), client
@@ -86,6 +86,7 @@ async def test_changes(place: Place) -> None:
     ):
         answer = await browser.post(path, form)
         assert answer.status == 303, (path, answer.words[:500])
+        await until(list_topics, client, lambda topics: len(topics["made"].partitions) == 3)
     assert (await browser.get("/topics/made/records.json")).json["records"][0]["value"]["text"] == "v"
     await commit_offsets(client, "made-by-console", {("made", 2): 1})
     reset = await browser.post("/groups/made-by-console/reset", {"topic": "made", "positions": "2:0"})
@@ -141,29 +142,29 @@ async def test_a_throttle(place: Place) -> None:
 
 async def test_moves_and_leaders(place: Place) -> None:
     _, client = place
-    await delete_topics(client, ["placed"])
-    await filled(client, "placed", 2, 2)
+    await delete_topics(client, ["moved"])
+    await filled(client, "moved", 2, 2)
     broker = min(client.view.brokers)
     assert await list_moves(client) == {}
-    done = await move(client, {("placed", 0): [broker], ("placed", 1): [broker + 7], ("placed", 9): [broker]})
+    done = await move(client, {("moved", 0): [broker], ("moved", 1): [broker + 7], ("moved", 9): [broker]})
     codes = {index: None if failed is None else failed.code for (_, index), failed in done.items()}
     assert codes == {
         0: None,
         1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    off: Any = await move(client, {("placed", 0): None})
-    assert off["placed", 0].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-    found: Any = await elect_preferred(client, [("placed", 0), ("placed", 9)])
-    assert found["placed", 0].code == ErrorCode.ELECTION_NOT_NEEDED
-    assert found["placed", 9].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    off: Any = await move(client, {("moved", 0): None})
+    assert off["moved", 0].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    found: Any = await elect_preferred(client, [("moved", 0), ("moved", 9)])
+    assert found["moved", 0].code == ErrorCode.ELECTION_NOT_NEEDED
+    assert found["moved", 9].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     nothing: Any = await move(client, {("nothing", 0): None})
     assert nothing["nothing", 0].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def until(ask: Any, client: Client, is_so: Any) -> Any:
     """Brokers learn of a change when they have read it from the controller's log."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while True:
             found = await ask(client)
             if is_so(found):

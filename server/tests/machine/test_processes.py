@@ -20,7 +20,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 ROOT = Path(__file__).resolve().parents[3]
-SECONDS = 60.0
+SECONDS = 120.0
+PATIENT = ("--set", "zookeeper.session.timeout.ms=60000")
+"""A process that stands still for a while does not lose its session."""
 pytestmark = pytest.mark.slow
 
 
@@ -165,17 +167,17 @@ class Written:
 
 def whole(bootstrap: str, topic: str) -> bool:
     """All replicas are in sync."""
-    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2}).list_topics(topic, timeout=20).topics[topic]
+    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2}).list_topics(topic, timeout=60).topics[topic]
     return all(len(each.isrs) == 3 and each.leader > 0 for each in found.partitions.values())
 
 
 def test_a_life(tmp_path: Path) -> None:
     """Ready, one log, and stopped in order; nothing is left, not even the directory."""
-    with cluster("--topic", "events:6", "--topic", "single:1:1", directory=tmp_path) as running:
+    with cluster(*PATIENT, "--topic", "events:6", "--topic", "single:1:1", directory=tmp_path) as running:
         bootstrap = running.ready()
         assert len(bootstrap.split(",")) == 3
         assert sorted(running.pids) == ["broker-1", "broker-2", "broker-3", "store"]
-        assert whole(bootstrap, "events")
+        wait(lambda: whole(bootstrap, "events"), lambda: running.text)
         written = Written(bootstrap, "events")
         written.write()
         written.check(bootstrap, 6)
@@ -237,7 +239,7 @@ def test_what_is_killed_comes_back_and_nothing_acknowledged_is_lost(tmp_path: Pa
 
 @pytest.mark.campaign
 def test_a_store_restart_does_not_cost_a_session(tmp_path: Path) -> None:
-    with cluster("--topic", "events:6", directory=tmp_path) as running:
+    with cluster(*PATIENT, "--topic", "events:6", directory=tmp_path) as running:
         bootstrap = running.ready()
         for lives in range(1, 4):
             running.kill("store")

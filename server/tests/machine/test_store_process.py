@@ -22,7 +22,8 @@ from barnabas.server.runtime.offload import inline
 
 def config(socket: str, **settings: str) -> BrokerConfig:
     given = {key.replace("_", "."): value for key, value in settings.items()}
-    return BrokerConfig.from_values({"metadata.store.socket": socket, "broker.id": "1", **given})
+    patient = {"zookeeper.session.timeout.ms": "60000"}
+    return BrokerConfig.from_values({"metadata.store.socket": socket, "broker.id": "1", **patient, **given})
 
 
 async def test_a_broker_reaches_it_by_its_setting(tmp_path: Path) -> None:

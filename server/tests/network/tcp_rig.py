@@ -24,7 +24,7 @@ from barnabas.server.testing import Client
 from barnabas.server.tests.apis.records.test_produce import batch, only, request
 
 MIB = 1 << 20
-SECONDS = 30
+SECONDS = 120
 HEADERS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SMALL = 32 * 1024
 SMALL_BUFFERS = {"socket_send_buffer_bytes": str(SMALL)}

@@ -21,7 +21,7 @@ from barnabas.server.requests.route import Route
 from barnabas.server.tests.network.tcp_rig import no_error_is_logged, sockets, until  # noqa: F401  # around each test
 from barnabas.server.tests.whole.test_containment import SILENT
 
-SECONDS = 30
+SECONDS = 120
 GREEDY = 5
 
 

@@ -21,7 +21,7 @@ from barnabas.server.testing import Client, embedded_broker
 from barnabas.server.tests.apis.records.test_fetch import fetch, flat, values
 from barnabas.server.tests.apis.records.test_produce import batch, only, request, topic
 
-SECONDS = 30
+SECONDS = 120
 
 
 @pytest.fixture

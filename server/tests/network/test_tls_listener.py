@@ -255,14 +255,14 @@ async def test_brokers_connect_through_tls_and_verify_each_other(tmp_path: Path)
         async with embedded_broker(tmp_path / "data", **settings) as broker:
             host, _, port = broker.bootstrap.rpartition(":")
             endpoint = Endpoint("SSL", host, int(port), "SSL")
-            connection = PeerConnection(encrypted(tcp_connect, lambda: ours.client_context), "2", 5)
+            connection = PeerConnection(encrypted(tcp_connect, lambda: ours.client_context), "2", SECONDS)
             assert (await connection.ask(endpoint, METADATA, 12)).brokers
             await connection.close()
             stranger = ssl.create_default_context()
             with pytest.raises(PeerError, match=r"TLS with 127.0.0.1:\d+ failed: .*self.signed"):
-                await PeerConnection(encrypted(tcp_connect, lambda: stranger), "2", 5).ask(endpoint, METADATA, 12)
+                await PeerConnection(encrypted(tcp_connect, lambda: stranger), "2", SECONDS).ask(endpoint, METADATA, 12)
             with pytest.raises(PeerError, match="has SSL, and ours between brokers has no TLS"):
-                await PeerConnection(tcp_connect, "2", 5).ask(endpoint, METADATA, 12)
+                await PeerConnection(tcp_connect, "2", SECONDS).ask(endpoint, METADATA, 12)
 
 
 def test_all_errors_of_stores_and_rules_are_reported_by_key(tmp_path: Path) -> None:

@@ -167,11 +167,12 @@ async def test_giving_up_cancelling_and_bad_records(log_dir: LogDir) -> None:
     assert pid is not None
     assert alive(pid)
 
-    async def wait(size: int) -> None:
+    async def cancel(size: int) -> None:
+        scope.cancel()
         await trio.sleep_forever()
 
-    with trio.move_on_after(0.2) as scope:
-        await Run(log_dir, wait).through(compactor)
+    with trio.CancelScope() as scope:
+        await Run(log_dir, cancel).through(compactor)
     assert scope.cancelled_caught
     assert not alive(pid)
     assert files(log_dir) == before

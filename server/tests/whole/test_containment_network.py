@@ -82,7 +82,7 @@ class Echo:
 
     def client(self) -> socket.socket:
         made = socket.create_connection(self.listener.getsockname())
-        made.settimeout(5)
+        made.settimeout(60)
         return made
 
     def turn(self) -> None:

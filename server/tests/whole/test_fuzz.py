@@ -329,7 +329,7 @@ async def test_over_sockets(damage: float, tmp_path: Path, errors: Errors) -> No
             errors.none(f"requests {at} and following")
             await witness.testify()
             await provide(witness.client)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await until(lambda: not broker.parts.reactor.connections)
 
 

@@ -56,7 +56,7 @@ def test_corpus(path: Path, tmp_path: Path, errors: list[str]) -> None:
     with broker_thread(tmp_path, group_initial_rebalance_delay_ms="100") as bootstrap:
         host, _, port = bootstrap.rpartition(":")
         address = (host, int(port))
-        honest = Honest([address], "corpus", timeout=20.0)
+        honest = Honest([address], "corpus", timeout=60.0)
         honest.begin()
         prepare([Target("the broker", address)])
         replay = Replay(address)

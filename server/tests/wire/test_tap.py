@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -61,7 +62,7 @@ class Tapped:
             yield Client(stream)
 
     async def until(self, kind: str) -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not self.named(kind):
                 await self._told.wait()
 
@@ -110,14 +111,14 @@ async def test_every_broker_gets_a_port() -> None:
             async with await trio.open_tcp_stream(*where) as stream:
                 answer = await Client(stream).ask(MetadataRequest(topics=[]), 12)
                 assert answer.cluster_id == cluster[1].services.image.cluster_id
-                last = tap.events[-1]
+                last = [each for each in tap.events if each.get("request") == "Metadata"][-1]
                 assert last["broker"] == cluster[node_id].bootstrap
         assert len(tap.named("listening")) == 3
 
 
 async def worked(bootstrap: str, topic: str) -> None:
     """What an ordinary client does."""
-    async with open_client([bootstrap]) as client:
+    async with open_client([bootstrap], timeout_s=60) as client:
         producer = Producer(client, lambda: 1_700_000_000_000)
         await producer.send([ToSend(topic, b"value %d" % number, partition=number % 2) for number in range(10)])
         assert topic in await list_topics(client)
@@ -178,14 +179,13 @@ async def test_another_protocol_passes_unread() -> None:
 
 
 async def test_a_broker_that_is_not_there() -> None:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listener.socket.getsockname()[1]
-    await listener.aclose()
-    async with tapped(f"127.0.0.1:{port}") as tap:
-        async with await trio.open_tcp_stream(*tap.where) as stream:
-            assert await stream.receive_some() == b""
-        (odd,) = tap.odd
-        assert odd.startswith("the broker cannot be reached: ")
+    with socket.socket() as bound:  # nobody else listens there meanwhile
+        bound.bind(("127.0.0.1", 0))
+        async with tapped(f"127.0.0.1:{bound.getsockname()[1]}") as tap:
+            async with await trio.open_tcp_stream(*tap.where) as stream:
+                assert await stream.receive_some() == b""
+            (odd,) = tap.odd
+            assert odd.startswith("the broker cannot be reached: ")
 
 
 async def test_a_port_that_is_taken() -> None:
@@ -229,9 +229,9 @@ def test_the_command_taps_records_and_replays(tmp_path: Path) -> None:
         first = json.loads(tap.stdout.readline())
         assert first["broker"] == bootstrap
         environ = {"BARNABAS_BOOTSTRAP": first["listening"]}
-        assert cli.main(["topic", "create", "t"], environ) == 0
+        assert cli.main(["topic", "create", "t", "--timeout", "60"], environ) == 0
         tap.send_signal(signal.SIGINT)
-        out, err = tap.communicate(timeout=30)
+        out, err = tap.communicate(timeout=60)
         assert tap.returncode == 0, err
         events = [json.loads(line) for line in out.splitlines()]
         assert {"CreateTopics", "ApiVersions"} <= {each.get("request") for each in events}
@@ -239,13 +239,13 @@ def test_the_command_taps_records_and_replays(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
     with broker_thread() as bootstrap:
         done = started("replay", str(file), "--to", bootstrap)
-        out, err = done.communicate(timeout=30)
+        out, err = done.communicate(timeout=60)
         assert done.returncode == 0, (out, err)
         assert " requests sent, " in err
         assert " 0 not\n" in err
-        assert cli.main(["topic", "describe", "t"], {"BARNABAS_BOOTSTRAP": bootstrap}) == 0
+        assert cli.main(["topic", "describe", "t", "--timeout", "60"], {"BARNABAS_BOOTSTRAP": bootstrap}) == 0
         again = started("replay", str(file), "--to", bootstrap, "--odd")
-        out, err = again.communicate(timeout=30)
+        out, err = again.communicate(timeout=60)
         assert again.returncode == 1
         assert any("TOPIC_ALREADY_EXISTS" in line for line in out.splitlines())
 

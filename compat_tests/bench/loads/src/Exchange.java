@@ -17,7 +17,7 @@ import java.util.TreeMap;
  * that costs little. Frames are made beforehand; of an answer its length and its error codes are looked at.
  */
 class Exchange {
-    private static final long SILENCE_MS = 10_000;
+    private static final long SILENCE_MS = 60_000;
 
     private static class Connection {
         int port;
@@ -52,7 +52,7 @@ class Exchange {
                     send(one);
                 }
                 long now = System.nanoTime();
-                while (now < end) {
+                while (count == 0 || now < end) {
                     if (selector.select(SILENCE_MS) == 0) {
                         throw new IllegalStateException("no answer for " + SILENCE_MS + " ms");
                     }

@@ -79,7 +79,7 @@ class Loops {
                     offsets.put(one, new OffsetAndMetadata(offset[0]));
                 }
                 long begun = System.nanoTime();
-                consumer.commitSync(offsets, Duration.ofSeconds(30));
+                consumer.commitSync(offsets, Duration.ofSeconds(60));
                 return System.nanoTime() - begun;
             });
         }
@@ -96,7 +96,7 @@ class Loops {
         long end = begun + (long) (Double.parseDouble(words[3]) * 1e9);
         long[] found = new long[1024];
         int count = 0;
-        while (System.nanoTime() < end) {
+        while (count == 0 || System.nanoTime() < end) {
             if (count == found.length) {
                 found = Arrays.copyOf(found, 2 * count);
             }

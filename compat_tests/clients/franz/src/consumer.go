@@ -26,7 +26,7 @@ func groupOptions(given config) []kgo.Opt {
 	if given["protocol"] == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
 	} else {
-		options = append(options, kgo.SessionTimeout(10*time.Second), kgo.HeartbeatInterval(200*time.Millisecond))
+		options = append(options, kgo.SessionTimeout(30*time.Second), kgo.HeartbeatInterval(200*time.Millisecond))
 	}
 	switch given["assignor"] {
 	case "range":

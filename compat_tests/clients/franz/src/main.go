@@ -21,7 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const answerTime = 45 * time.Second
+const answerTime = 90 * time.Second
 
 // client is one that obeys; carryOut is called by one goroutine only.
 type client interface {
@@ -119,6 +119,7 @@ func (c config) options(more ...kgo.Opt) []kgo.Opt {
 		kgo.MetadataMaxAge(300 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 		kgo.FetchMaxWait(100 * time.Millisecond),
+		kgo.RequestTimeoutOverhead(60 * time.Second),
 	}
 	if id := c["client.id"]; id != "" {
 		common = append(common, kgo.ClientID(id))

@@ -44,7 +44,8 @@ final class Support {
 
     Support(String bootstrap) {
         this.bootstrap = bootstrap;
-        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "default.api.timeout.ms", "30000"));
+        this.admin = Admin.create(Map.of(
+            "bootstrap.servers", bootstrap, "default.api.timeout.ms", "60000", "request.timeout.ms", "60000"));
     }
 
     String name() {
@@ -161,8 +162,9 @@ final class Support {
 
     KafkaProducer<byte[], byte[]> producer(Map<String, Object> config) {
         Map<String, Object> all = new HashMap<>(Map.of(
-            "bootstrap.servers", bootstrap, "delivery.timeout.ms", 30_000, "request.timeout.ms", 10_000,
-            "max.block.ms", 20_000, "linger.ms", 5, "max.request.size", 4_000_000));
+            // A request that is given up is sent again: without idempotence its records would be there twice.
+            "bootstrap.servers", bootstrap, "delivery.timeout.ms", 120_000, "request.timeout.ms", 60_000,
+            "max.block.ms", 60_000, "linger.ms", 5, "max.request.size", 4_000_000));
         all.putAll(config);
         return new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -195,10 +197,10 @@ final class Support {
         all.put("auto.offset.reset", "earliest");
         all.put("enable.auto.commit", "false");
         all.put("heartbeat.interval.ms", "200");
-        all.put("session.timeout.ms", "10000");
+        all.put("session.timeout.ms", "30000");
         all.put("fetch.max.wait.ms", "100");
         all.put("metadata.max.age.ms", "1000");
-        all.put("default.api.timeout.ms", "20000");
+        all.put("default.api.timeout.ms", "60000");
         all.putAll(config);
         return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }

@@ -322,7 +322,7 @@ final class TransactionCases {
 
     private void notSentYet() throws Exception {
         String topic = support.topic(1);
-        Map<String, Object> patient = Map.of("linger.ms", 20_000, "delivery.timeout.ms", 60_000);
+        Map<String, Object> patient = Map.of("linger.ms", 300_000, "delivery.timeout.ms", 400_000);
         try (KafkaProducer<byte[], byte[]> producer = open(support, support.name(), patient)) {
             producer.beginTransaction();
             Future<RecordMetadata> waiting = producer.send(Support.record(topic, 0, null, "waits"));

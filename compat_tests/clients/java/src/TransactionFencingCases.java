@@ -5,6 +5,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -79,13 +80,28 @@ final class TransactionFencingCases {
         Support.equal(TransactionCases.contents(Support.texts(topic, 0, "newer", 2)), Support.contents(committed, TransactionCases.ALL), "committed records");
     }
 
+    /** Sends in a transaction that is to time out. It may do so before all is sent, on a busy machine: then in a longer one. */
+    private KafkaProducer<byte[], byte[]> leftOpen(String id, List<ProducerRecord<byte[], byte[]>> records, int millis) throws Exception {
+        KafkaProducer<byte[], byte[]> producer = TransactionCases.open(support, id, Map.of("transaction.timeout.ms", millis));
+        long begun = System.nanoTime();
+        producer.beginTransaction();
+        try {
+            TransactionCases.send(producer, records);
+            return producer;
+        } catch (ExecutionException problem) {
+            TransactionCases.vanish(producer);
+            if (System.nanoTime() - begun < millis * 1_000_000L) {
+                throw problem;
+            }
+            return leftOpen(id, records, 4 * millis);
+        }
+    }
+
     private void timedOut() throws Exception {
         String topic = support.topic(1);
         String id = support.name();
         List<ProducerRecord<byte[], byte[]>> behind = Support.texts(topic, 0, "behind it", 3);
-        KafkaProducer<byte[], byte[]> producer = TransactionCases.open(support, id, Map.of("transaction.timeout.ms", 1500));
-        producer.beginTransaction();
-        TransactionCases.send(producer, Support.texts(topic, 0, "late", 2));
+        KafkaProducer<byte[], byte[]> producer = leftOpen(id, Support.texts(topic, 0, "late", 2), 1500);
         support.produce(behind);
         try (KafkaConsumer<byte[], byte[]> consumer = support.assigned(TransactionCases.COMMITTED, Support.partitions(topic, 1))) {
             Support.equal(TransactionCases.contents(behind), Support.contents(Support.read(consumer, 3), TransactionCases.ALL), "records behind the transaction");

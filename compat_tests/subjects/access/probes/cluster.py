@@ -52,7 +52,7 @@ PROBES = (
         "UpdateFeatures",
         ApiKey.UPDATE_FEATURES,
         always(
-            timeout_ms=10_000,
+            timeout_ms=60_000,
             validate_only=True,
             feature_updates=[{"feature": "none.version", "max_version_level": 1}],
         ),

@@ -85,7 +85,7 @@ PROBES = (
         ApiKey.CREATE_TOPICS,
         lambda names: {
             "topics": [_topic(names, each) for each in (names.no_topic, names.no_topic, BAD_NAME, OFFSETS)],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
             "validate_only": True,
         },
         (topic(Op.CREATE),),
@@ -96,7 +96,7 @@ PROBES = (
         ApiKey.CREATE_TOPICS,
         lambda names: {
             "topics": [{"name": names.topic, "num_partitions": 0, "replication_factor": 1}],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
         },
         (topic(Op.CREATE),),
         has_topic=False,
@@ -107,14 +107,14 @@ PROBES = (
         lambda names: {
             "topics": [{"name": names.topic}, {"name": names.topic}],
             "topic_names": [names.no_topic, names.no_topic],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
         },
         (topic(Op.DELETE),),
     ),
     Probe(
         "DeleteTopics by name and id at once",
         ApiKey.DELETE_TOPICS,
-        lambda names: {"topics": [{"name": names.topic, "topic_id": names.topic_id}], "timeout_ms": 10_000},
+        lambda names: {"topics": [{"name": names.topic, "topic_id": names.topic_id}], "timeout_ms": 60_000},
         (topic(Op.DELETE),),
         versions=(6, 99),
     ),
@@ -123,7 +123,7 @@ PROBES = (
         ApiKey.CREATE_PARTITIONS,
         lambda names: {
             "topics": [{"name": names.topic, "count": count, "assignments": None} for count in (2, 3)],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
             "validate_only": True,
         },
         (topic(Op.ALTER),),
@@ -131,14 +131,14 @@ PROBES = (
     Probe(
         "ElectLeaders of all",
         ApiKey.ELECT_LEADERS,
-        always(topic_partitions=None, timeout_ms=10_000),
+        always(topic_partitions=None, timeout_ms=60_000),
         (cluster(Op.ALTER),),
         of_others=False,
     ),
     Probe(
         "ListPartitionReassignments of all",
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        always(topics=None, timeout_ms=10_000),
+        always(topics=None, timeout_ms=60_000),
         (cluster(Op.DESCRIBE),),
     ),
     Probe(

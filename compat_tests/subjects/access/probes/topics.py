@@ -24,12 +24,12 @@ def _by_id(names: Names) -> list[Values]:
 
 
 def _create(names: Names) -> Values:
-    return {"topics": [{"name": names.topic, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 10_000}
+    return {"topics": [{"name": names.topic, "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 60_000}
 
 
 def _delete(names: Names) -> Values:
     wanted = [names.topic, names.no_topic]
-    return {"topics": [{"name": name} for name in wanted], "topic_names": wanted, "timeout_ms": 10_000}
+    return {"topics": [{"name": name} for name in wanted], "topic_names": wanted, "timeout_ms": 60_000}
 
 
 PROBES = (
@@ -113,7 +113,7 @@ PROBES = (
                 {"name": name, "num_partitions": 1, "replication_factor": 1}
                 for name in (names.topic, names.other_topic, names.no_topic)
             ],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
             "validate_only": True,
         },
         (topic(Op.CREATE),),
@@ -125,7 +125,7 @@ PROBES = (
         ApiKey.DELETE_TOPICS,
         lambda names: {
             "topics": [{"name": None, "topic_id": each} for each in (names.topic_id, names.no_id)],
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
         },
         (topic(Op.DELETE),),
         versions=(6, 99),
@@ -136,7 +136,7 @@ PROBES = (
         ApiKey.CREATE_PARTITIONS,
         lambda names: {
             "topics": three_names(names, count=2, assignments=None),
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
             "validate_only": True,
         },
         (topic(Op.ALTER),),
@@ -144,7 +144,7 @@ PROBES = (
     Probe(
         "ElectLeaders",
         ApiKey.ELECT_LEADERS,
-        lambda names: {"topic_partitions": three_names(names, "topic", partitions=[0]), "timeout_ms": 10_000},
+        lambda names: {"topic_partitions": three_names(names, "topic", partitions=[0]), "timeout_ms": 60_000},
         (cluster(Op.ALTER),),
     ),
     Probe(
@@ -152,14 +152,14 @@ PROBES = (
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         lambda names: {
             "topics": three_names(names, partitions=[{"partition_index": 0, "replicas": None}]),
-            "timeout_ms": 10_000,
+            "timeout_ms": 60_000,
         },
         (cluster(Op.ALTER),),
     ),
     Probe(
         "ListPartitionReassignments",
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        lambda names: {"topics": three_names(names, partition_indexes=[0]), "timeout_ms": 10_000},
+        lambda names: {"topics": three_names(names, partition_indexes=[0]), "timeout_ms": 60_000},
         (cluster(Op.DESCRIBE),),
     ),
 )

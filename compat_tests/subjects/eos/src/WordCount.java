@@ -85,7 +85,7 @@ public final class WordCount {
         });
         streams.setGlobalStateRestoreListener(new Restores());
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            System.out.println(streams.close(Duration.ofSeconds(30)) ? "CLOSED" : "NOT CLOSED");
+            System.out.println(streams.close(Duration.ofSeconds(150)) ? "CLOSED" : "NOT CLOSED");
             System.out.flush();
         }));
         streams.start();

@@ -20,12 +20,11 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * {@code error NAME text} with the error's name. Argument: HOST:PORT.
  *
  * <pre>
- * produce TOPIC RETRIES | idempotent TOPIC | transaction TOPIC ID | consume TOPIC | join TOPIC GROUP | commit TOPIC GROUP | describe TOPIC
+ * produce TOPIC RETRIES [REQUEST_TIMEOUT_MS] | idempotent TOPIC | transaction TOPIC ID | consume TOPIC | join TOPIC GROUP | commit TOPIC GROUP | describe TOPIC
  * </pre>
  */
 public final class Faulted {
-    private static final int LIMIT_MS = 20_000;
-    private static final int SHORT_MS = 1500;
+    private static final int LIMIT_MS = 60_000;
     private final String bootstrap;
 
     private Faulted(String bootstrap) {
@@ -57,9 +56,9 @@ public final class Faulted {
     private String obey(String[] words) throws Exception {
         return switch (words[0]) {
             case "produce" -> {
-                int retries = Integer.parseInt(words[2]);
-                yield produce(words[1], Map.of("enable.idempotence", false, "retries", retries,
-                    "request.timeout.ms", retries == 0 ? SHORT_MS : LIMIT_MS, "delivery.timeout.ms", retries == 0 ? 2 * SHORT_MS : LIMIT_MS));
+                int requestMs = words.length > 3 ? Integer.parseInt(words[3]) : LIMIT_MS;
+                yield produce(words[1], Map.of("enable.idempotence", false, "retries", Integer.parseInt(words[2]),
+                    "request.timeout.ms", requestMs, "delivery.timeout.ms", LIMIT_MS));
             }
             case "idempotent" -> produce(words[1], Map.of("enable.idempotence", true));
             case "transaction" -> transaction(words[1], words[2]);

@@ -135,7 +135,7 @@ public final class Members {
                     return consumer.groupMetadata().memberId() + "\t" + consumer.groupMetadata().generationId();
                 case "close":
                     ends = true;
-                    consumer.close(Duration.ofSeconds(10));
+                    consumer.close(Duration.ofSeconds(45));
                     return String.join("\t", records);
                 default:
                     throw new IllegalArgumentException(command);

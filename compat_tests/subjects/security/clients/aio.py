@@ -63,6 +63,9 @@ class _Sender:
     def connects(self) -> None:
         return None
 
+    def logins_again(self) -> None:
+        return None
+
     def close(self) -> None:
         if self._producer is not None:
             self._loop.run(self._producer.stop())
@@ -86,6 +89,9 @@ class _Reader:
         return [record.value for records in found.values() for record in records]
 
     def connects(self) -> None:
+        return None
+
+    def logins_again(self) -> None:
         return None
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ _KINDS = {
     OWN_CERTIFICATE: r"[Aa]lert",
     TOPIC: r"TopicAuthorization|TOPIC_AUTHORIZATION_FAILED|Topic authorization failed",
 }
-WITHIN_S = 30
+WITHIN_S = 60
 """What hangs ends then."""
 
 
@@ -65,6 +65,9 @@ class Sender(Protocol):
     def connects(self) -> int | None:
         """How often it has connected to the broker, but for asking where brokers are; None: it does not say."""
 
+    def logins_again(self) -> int | None:
+        """How often it has logged in on a connection on which it had before; None: it does not say."""
+
     def close(self) -> None: ...
 
 
@@ -75,6 +78,9 @@ class Reader(Protocol):
         """What has come since the last call; waits for a moment if there is nothing. Raises Refused."""
 
     def connects(self) -> int | None:
+        """As of a sender."""
+
+    def logins_again(self) -> int | None:
         """As of a sender."""
 
     def close(self) -> None: ...

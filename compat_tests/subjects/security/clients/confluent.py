@@ -24,27 +24,31 @@ class Confluent:
 
 
 class _Told:
-    """What a client was told of: errors, and how often it has connected, but for whom it asks where brokers are."""
+    """What a client was told of: errors, and how often it has connected and then logged in again, but for whom it asks
+    where brokers are.
+    """
 
     def __init__(self) -> None:
         self.all: list[KafkaError] = []
         self.connects = 0
+        self.logins_again = 0
         self._reports = 0
         self.options = {"error_cb": self.all.append, "statistics.interval.ms": 200, "stats_cb": self._count}
 
     def _count(self, text: str) -> None:
-        brokers = json.loads(text)["brokers"].values()
-        self.connects = sum(broker["connects"] for broker in brokers if broker["nodeid"] >= 0)
+        brokers = [broker for broker in json.loads(text)["brokers"].values() if broker["nodeid"] >= 0]
+        self.connects = sum(broker["connects"] for broker in brokers)
+        # Each log-in begins with one.
+        self.logins_again = sum(broker["req"].get("SaslHandshake", 0) for broker in brokers) - self.connects
         self._reports += 1
 
-    def connects_now(self, poll: Callable[[float], object]) -> int:
-        """What the next report but one says: the next one may have been on its way. poll(seconds): have it come."""
+    def hear(self, poll: Callable[[float], object]) -> None:
+        """Wait for the next report but one: the next one may have been on its way. poll(seconds): have it come."""
         wanted = self._reports + 2
         deadline = time.monotonic() + WITHIN_S
         while self._reports < wanted:
             poll(0.05)
             assert time.monotonic() < deadline, "no statistics"
-        return self.connects
 
     def look(self) -> None:
         """Raises Refused when one of them is a reason."""
@@ -69,7 +73,12 @@ class _Sender:
             raise refused(answers)
 
     def connects(self) -> int:
-        return self._told.connects_now(self._producer.poll)
+        self._told.hear(self._producer.poll)
+        return self._told.connects
+
+    def logins_again(self) -> int:
+        self._told.hear(self._producer.poll)
+        return self._told.logins_again
 
     def close(self) -> None:
         self._producer.purge()
@@ -95,7 +104,12 @@ class _Reader:
         return [message.value() for message in found]
 
     def connects(self) -> int:
-        return self._told.connects_now(self._consumer.poll)
+        self._told.hear(self._consumer.poll)
+        return self._told.connects
+
+    def logins_again(self) -> int:
+        self._told.hear(self._consumer.poll)
+        return self._told.logins_again
 
     def close(self) -> None:
         self._consumer.close()

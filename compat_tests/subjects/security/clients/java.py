@@ -71,7 +71,14 @@ class Java:
 
     def connects(self, name: str) -> int:
         """How often one of its clients has connected, but for the first time, to ask where brokers are."""
-        return int(float(self.ask("metric", name, "connection-creation-total")[0])) - 1
+        return self._metric(name, "connection-creation-total") - 1
+
+    def logins_again(self, name: str) -> int:
+        """How often one of its clients has logged in again on a connection."""
+        return self._metric(name, "successful-reauthentication-total")
+
+    def _metric(self, name: str, metric: str) -> int:
+        return int(float(self.ask("metric", name, metric)[0]))
 
     def name(self) -> str:
         """One that no other of its clients has."""
@@ -130,6 +137,9 @@ class _Sender:
     def connects(self) -> int:
         return self._java.connects(self._name)
 
+    def logins_again(self) -> int:
+        return self._java.logins_again(self._name)
+
     def close(self) -> None:
         if self._name:
             self._java.ask("close", self._name)
@@ -148,6 +158,9 @@ class _Reader:
 
     def connects(self) -> int:
         return self._java.connects(self._name)
+
+    def logins_again(self) -> int:
+        return self._java.logins_again(self._name)
 
     def close(self) -> None:
         self._java.ask("close", self._name)

@@ -1,8 +1,8 @@
 """kafka-python. It tries again until its time is over whatever the broker says, and writes the reason into its log.
 
 What arrives together with the end of a connection it throws away, and that is how Apache Kafka answers a failed log-in:
-of two tries one or more ends as "socket disconnected". On a busy machine all of them do, and it never comes to know the
-reason; that is `UNSAID`.
+of three tries one or more ends as "socket disconnected". On a busy machine all of them do, and it never comes to know
+the reason; that is `UNSAID`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ class _Sender:
     def connects(self) -> None:
         return None
 
+    def logins_again(self) -> None:
+        return None
+
     def close(self) -> None:
         if self._producer is not None:
             self._producer.close(timeout=5)
@@ -74,6 +77,9 @@ class _Reader:
     def connects(self) -> None:
         return None
 
+    def logins_again(self) -> None:
+        return None
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -87,7 +93,7 @@ def _connected(make: Callable[..., T], access: Access) -> T:
                 return make(**_options(access), bootstrap_timeout_ms=GIVES_UP_MS << tries)
             except KafkaError as error:
                 words = [repr(error), *log.lines]
-                if kind_of(words) is None and tries and any("socket disconnected" in line for line in log.lines):
+                if kind_of(words) is None and tries > 1 and any("socket disconnected" in line for line in log.lines):
                     raise Refused(UNSAID, repr(error)) from error
                 if kind_of(words) is not None or time.monotonic() > deadline:
                     raise refused(words) from error

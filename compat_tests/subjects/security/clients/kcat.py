@@ -6,13 +6,18 @@ twice, which Apache Kafka refuses since 4.0.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 from compat_tests.harness.processes import run
 from compat_tests.harness.secured import Access
 from compat_tests.harness.tools import Program, kcat
-from compat_tests.subjects.security.clients.client import WITHIN_S, refused
+from compat_tests.subjects.security.clients.client import WITHIN_S, kind_of, refused
 
 
 class Kcat:
@@ -43,6 +48,9 @@ class _Sender:
     def connects(self) -> None:
         return None
 
+    def logins_again(self) -> None:
+        return None
+
     def close(self) -> None:
         pass
 
@@ -61,27 +69,47 @@ class _Reader:
     def connects(self) -> None:
         return None
 
+    def logins_again(self) -> None:
+        return None
+
     def close(self) -> None:
         pass
 
 
 def _run(program: Program, arguments: list[str], text: bytes = b"") -> bytes:
-    """Its output. Raises Refused when it ends with an error, and when it has complained and gone on until its time was
-    over.
-    """
-    command = [program.path, *arguments]
-    done = run(command, text=text, environment=program.environment(), timeout=2 * WITHIN_S, expect=None)
-    if done.returncode != 0:
-        raise refused(done.stderr.decode().splitlines())
-    return done.stdout
+    """Its output. Raises Refused when it ends with an error, and as soon as it complains of one: it goes on trying."""
+    deadline = time.monotonic() + 2 * WITHIN_S
+    with ExitStack() as files:
+        given, output, errors = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write(text)
+        given.seek(0)
+        process = subprocess.Popen(
+            [program.path, *arguments], stdin=given, stdout=output, stderr=errors, env=program.environment()
+        )
+
+        def said() -> list[str]:
+            # Its own place in the file is not to move: that is kcat's, too.
+            return os.pread(errors.fileno(), 1 << 20, 0).decode(errors="replace").splitlines()
+
+        try:
+            while process.poll() is None:
+                if kind_of(said()) is not None or time.monotonic() > deadline:
+                    raise refused(said())
+                time.sleep(0.01)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != 0:
+            raise refused(said())
+        output.seek(0)
+        return output.read()
 
 
 def _options(access: Access) -> Iterator[str]:
     options = {
         "bootstrap.servers": access.bootstrap,
         "security.protocol": access.protocol,
-        # Whoever may not come in is not tried again for minutes.
-        "message.timeout.ms": "10000",
+        "message.timeout.ms": str(WITHIN_S * 1000),
     }
     if access.authority is not None:
         options["ssl.ca.location"] = str(access.authority)

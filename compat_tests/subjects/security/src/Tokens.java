@@ -21,13 +21,15 @@ import org.apache.kafka.common.security.token.delegation.TokenInformation;
  */
 public class Tokens {
     private static final long MINUTE_MS = 60_000;
+    /** The broker's delegation.token.expiry.time.ms. */
+    private static final long USUAL_S = 600;
     private static String clients;
 
     private static Properties settings(String bootstrap) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
-        settings.put("request.timeout.ms", "10000");
-        settings.put("default.api.timeout.ms", "15000");
+        settings.put("request.timeout.ms", "60000");
+        settings.put("default.api.timeout.ms", "120000");
         return settings;
     }
 
@@ -90,25 +92,35 @@ public class Tokens {
         return found;
     }
 
-    /** Whole seconds until a token ends, as the answer has it. */
-    private static long renew(Admin admin, byte[] hmac, long periodMs) throws Exception {
+    /** Whole seconds until a token ends, as the answer has it: `wantedS` if that is so. */
+    private static String renew(Admin admin, byte[] hmac, long periodMs, long wantedS) throws Exception {
         RenewDelegationTokenOptions options = new RenewDelegationTokenOptions().renewTimePeriodMs(periodMs);
-        return left(admin.renewDelegationToken(hmac, options).expiryTimestamp().get());
+        long before = System.currentTimeMillis();
+        return left(before, admin.renewDelegationToken(hmac, options).expiryTimestamp().get(), wantedS);
     }
 
-    private static long expire(Admin admin, byte[] hmac, long periodMs) throws Exception {
+    private static String expire(Admin admin, byte[] hmac, long periodMs, long wantedS) throws Exception {
         ExpireDelegationTokenOptions options = new ExpireDelegationTokenOptions().expiryTimePeriodMs(periodMs);
-        return left(admin.expireDelegationToken(hmac, options).expiryTimestamp().get());
+        long before = System.currentTimeMillis();
+        return left(before, admin.expireDelegationToken(hmac, options).expiryTimestamp().get(), wantedS);
     }
 
-    /** In tens of seconds: the answer was on its way for a moment. */
-    private static long left(long endMs) {
-        return Math.round((endMs - System.currentTimeMillis()) / 10_000.0) * 10;
+    /** The broker counted from a moment between question and answer, however long that took. */
+    private static String left(long before, long endMs, long wantedS) {
+        long since = endMs - wantedS * 1000;
+        return before <= since && since <= System.currentTimeMillis() ? "" + wantedS : (endMs - before) / 1000.0 + " from the question on";
+    }
+
+    /** Whole seconds from its issue to its end. */
+    private static long expireLate(Admin admin, DelegationToken token) throws Exception {
+        ExpireDelegationTokenOptions options = new ExpireDelegationTokenOptions().expiryTimePeriodMs(MINUTE_MS * 1000);
+        long endMs = admin.expireDelegationToken(token.hmac(), options).expiryTimestamp().get();
+        return (endMs - token.tokenInfo().issueTimestamp()) / 1000;
     }
 
     /** A change is known to the broker a moment after its answer, under KRaft. */
     private static void until(Callable<Boolean> what) throws Exception {
-        long end = System.currentTimeMillis() + 20_000;
+        long end = System.currentTimeMillis() + 120_000;
         while (!what.call()) {
             if (System.currentTimeMillis() > end) {
                 throw new AssertionError("it has not come to that");
@@ -123,8 +135,8 @@ public class Tokens {
         try (Admin plaintext = Admin.create(settings(args[0])); Admin alice = user("alice"); Admin bob = user("bob");
              Admin carol = user("carol")) {
             say("without log-in, create", () -> create(plaintext, options(-1)));
-            say("without log-in, renew", () -> renew(plaintext, new byte[] {1}, -1));
-            say("without log-in, expire", () -> expire(plaintext, new byte[] {1}, -1));
+            say("without log-in, renew", () -> renew(plaintext, new byte[] {1}, -1, 0));
+            say("without log-in, expire", () -> expire(plaintext, new byte[] {1}, -1, 0));
             say("without log-in, describe", () -> seen(plaintext));
             for (long lifetimeMs : new long[] {-1, 0, MINUTE_MS / 2, MINUTE_MS, MINUTE_MS * 1000, Long.MAX_VALUE}) {
                 say("for " + lifetimeMs, () -> shown(create(carol, options(lifetimeMs))));
@@ -142,24 +154,24 @@ public class Tokens {
             say("bob sees", () -> seen(bob));
             say("bob sees of alice or carol", () -> seen(bob, "alice", "carol"));
             say("carol sees of alice", () -> seen(carol, "alice"));
-            say("alice renews", () -> renew(alice, hmac, MINUTE_MS / 2));
-            say("bob renews", () -> renew(bob, hmac, -1));
-            say("bob renews for long", () -> renew(bob, hmac, MINUTE_MS * 50));
-            say("bob renews for no time", () -> renew(bob, hmac, 0));
-            say("carol renews", () -> renew(carol, hmac, -1));
-            say("carol expires", () -> expire(carol, hmac, -1));
-            say("who renews what is not", () -> renew(alice, new byte[64], -1));
-            say("who expires what is not", () -> expire(alice, new byte[0], -1));
-            say("bob expires", () -> expire(bob, hmac, MINUTE_MS * 5));
-            say("alice expires late", () -> expire(alice, hmac, MINUTE_MS * 1000));
+            say("alice renews", () -> renew(alice, hmac, MINUTE_MS * 5, 300));
+            say("bob renews", () -> renew(bob, hmac, -1, USUAL_S));
+            say("bob renews for long", () -> renew(bob, hmac, MINUTE_MS * 50, USUAL_S));
+            say("bob renews for no time", () -> renew(bob, hmac, 0, USUAL_S));
+            say("carol renews", () -> renew(carol, hmac, -1, 0));
+            say("carol expires", () -> expire(carol, hmac, -1, 0));
+            say("who renews what is not", () -> renew(alice, new byte[64], -1, 0));
+            say("who expires what is not", () -> expire(alice, new byte[0], -1, 0));
+            say("bob expires", () -> expire(bob, hmac, MINUTE_MS * 5, 300));
+            say("alice expires late", () -> expireLate(alice, token));
             String id = token.tokenInfo().tokenId();
             String secret = token.hmacAsBase64String();
             for (String mechanism : new String[] {"SCRAM-SHA-256", "SCRAM-SHA-512"}) {
                 try (Admin bearer = bearer(mechanism, id, secret)) {
                     say(mechanism, () -> bearer.describeCluster().nodes().get().size());
                     say("with a token, create", () -> create(bearer, options(-1)));
-                    say("with a token, renew", () -> renew(bearer, hmac, -1));
-                    say("with a token, expire", () -> expire(bearer, hmac, -1));
+                    say("with a token, renew", () -> renew(bearer, hmac, -1, 0));
+                    say("with a token, expire", () -> expire(bearer, hmac, -1, 0));
                     say("with a token, describe", () -> seen(bearer));
                 }
             }
@@ -168,17 +180,17 @@ public class Tokens {
                 say("another secret", () -> wrong.describeCluster().nodes().get());
                 say("another id", () -> none.describeCluster().nodes().get());
             }
-            say("alice expires now", () -> expire(alice, hmac, 0));
+            say("alice expires now", () -> expire(alice, hmac, 0, 0));
             long end = System.currentTimeMillis();
             until(() -> System.currentTimeMillis() > end
                 && described(alice, "alice").get(0).tokenInfo().expiryTimestamp() < System.currentTimeMillis());
-            say("alice renews late", () -> renew(alice, hmac, -1));
-            say("carol renews late", () -> renew(carol, hmac, -1));
-            say("alice expires again", () -> expire(alice, hmac, MINUTE_MS));
-            say("carol expires late", () -> expire(carol, hmac, MINUTE_MS));
-            say("bob removes it", () -> expire(bob, hmac, -1));
+            say("alice renews late", () -> renew(alice, hmac, -1, 0));
+            say("carol renews late", () -> renew(carol, hmac, -1, 0));
+            say("alice expires again", () -> expire(alice, hmac, MINUTE_MS, 0));
+            say("carol expires late", () -> expire(carol, hmac, MINUTE_MS, 0));
+            say("bob removes it", () -> expire(bob, hmac, -1, 0));
             until(() -> described(alice, "alice").isEmpty());
-            say("alice renews what is gone", () -> renew(alice, hmac, -1));
+            say("alice renews what is gone", () -> renew(alice, hmac, -1, 0));
             say("alice sees nothing", () -> seen(alice));
             try (Admin gone = bearer("SCRAM-SHA-512", id, secret)) {
                 say("a token that is gone", () -> gone.describeCluster().nodes().get());

@@ -121,7 +121,7 @@ public final class ShareMembers {
                     return "";
                 case "commit":
                     List<String> codes = new ArrayList<>();
-                    Map<TopicIdPartition, Optional<KafkaException>> told = consumer.commitSync(Duration.ofSeconds(20));
+                    Map<TopicIdPartition, Optional<KafkaException>> told = consumer.commitSync(Duration.ofSeconds(45));
                     told.forEach((partition, problem) -> codes.add(partition.topic() + ":" + partition.partition() + ":"
                         + problem.map(Errors::forException).orElse(Errors.NONE).code()));
                     return String.join("\t", codes);
@@ -133,7 +133,7 @@ public final class ShareMembers {
                     return String.valueOf(consumer.acquisitionLockTimeoutMs().orElse(-1));
                 case "close":
                     ends = true;
-                    consumer.close(Duration.ofSeconds(10));
+                    consumer.close(Duration.ofSeconds(45));
                     return String.join("\t", records);
                 default:
                     throw new IllegalArgumentException(command);

@@ -85,7 +85,7 @@ public final class Transactors {
     private void open(String number, String id, int timeoutMs) {
         Map<String, Object> config = Map.of(
             "bootstrap.servers", bootstrap, "transactional.id", id, "transaction.timeout.ms", timeoutMs, "linger.ms", 0,
-            "max.block.ms", 20_000, "retry.backoff.ms", 20, "reconnect.backoff.max.ms", 100);
+            "max.block.ms", 60_000, "retry.backoff.ms", 20, "reconnect.backoff.max.ms", 100);
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
         producers.put(number, producer);
         producer.initTransactions();
@@ -115,7 +115,7 @@ public final class Transactors {
         List<String> found = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(new TopicPartition(topic, 0)));
-            for (long deadline = System.currentTimeMillis() + 20_000; System.currentTimeMillis() < deadline; ) {
+            for (long deadline = System.currentTimeMillis() + 60_000; System.currentTimeMillis() < deadline; ) {
                 for (ConsumerRecord<byte[], byte[]> one : consumer.poll(Duration.ofMillis(200))) {
                     if (java.util.Arrays.equals(one.value(), last)) {
                         return String.join(" ", found);

@@ -283,10 +283,10 @@ async def test_topics_change_and_a_pattern_follows(
             await asker.topic(name, 1)
         await until({"logs-a": [0], "logs-b": [0]})
         more = CreatePartitionsRequest.CreatePartitionsTopic(name="logs-b", count=3, assignments=None)
-        await asker.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1000), 3)
+        await asker.ask(CreatePartitionsRequest(topics=[more], timeout_ms=60_000), 3)
         await until({"logs-a": [0], "logs-b": [0, 1, 2]})
         gone = DeleteTopicsRequest.DeleteTopicState(name="logs-a")
-        await asker.ask(DeleteTopicsRequest(topics=[gone], timeout_ms=1000), 6)
+        await asker.ask(DeleteTopicsRequest(topics=[gone], timeout_ms=60_000), 6)
         await until({"logs-b": [0, 1, 2]})
 
 

@@ -21,7 +21,7 @@ def world(tmp_path):
 def request(*asked, topic="t") -> DeleteRecordsRequest:
     """`asked`: (partition, offset)."""
     return DeleteRecordsRequest(
-        timeout_ms=1000,
+        timeout_ms=60_000,
         topics=[
             DeleteRecordsRequest.DeleteRecordsTopic(
                 name=topic,

@@ -116,7 +116,7 @@ async def test_a_deleted_topic_ends_the_wait(autojump_clock: trio.abc.Clock) -> 
         await topic(broker)
         await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 12)
         await trio.sleep(1)
-        await broker.services.topics.delete_topics(["t"], timeout_ms=1000)
+        await broker.services.topics.delete_topics(["t"], timeout_ms=60_000)
         assert flat(await client.receive(fetch(), 12))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -276,7 +276,7 @@ async def test_the_limits_are_in_force(client: Quotas, broker: Broker) -> None:
     ]
     assert quotas.connections.default == 4.0
     known = {"10.1.2.3": 3.0, "10.0.0.1": 5.0, "10.0.0.2": 5.0}
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while quotas.connections.limits != known:
             await trio.lowlevel.checkpoint()
     await client.alter(

@@ -23,7 +23,7 @@ VERSIONS = range(14)
 
 async def make(rig: TopicRig, **partitions: int) -> None:
     requests = [TopicRequest(name, count, 1) for name, count in partitions.items()]
-    outcomes = await rig.rig.topics.create_topics(requests, timeout_ms=5000)
+    outcomes = await rig.rig.topics.create_topics(requests, timeout_ms=60_000)
     assert all(outcome.error is None for outcome in outcomes.values())
 
 

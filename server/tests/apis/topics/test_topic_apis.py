@@ -219,7 +219,7 @@ async def test_delete_by_id() -> None:
             _State(name="b"),
             _State(name=None, topic_id=ids["b"]),
         ]
-        response = await rig.ask(delete_topics.API, DeleteTopicsRequest(topics=states, timeout_ms=5000))
+        response = await rig.ask(delete_topics.API, DeleteTopicsRequest(topics=states, timeout_ms=60_000))
         assert [(r.name, r.topic_id, r.error_code) for r in response.responses] == [
             ("a", ids["a"], 0),
             (None, b"\1" * 16, 100),

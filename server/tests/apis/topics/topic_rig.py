@@ -60,7 +60,7 @@ class TopicRig:
         try:
             response = at_once(api.handle(self.services, context, received))
             if response is PENDING:
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     while not context.answers:
                         self.services.image = self.rig.member.image
                         await trio.lowlevel.checkpoint()

@@ -48,7 +48,7 @@ def produce(*batches: tuple[str, int, bytearray], transactional_id: str | None =
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
-        timeout_ms=10_000,
+        timeout_ms=60_000,
         topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data) for topic, data in topics.items()],
     )
 
