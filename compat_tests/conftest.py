@@ -14,7 +14,14 @@ pytest.register_assert_rewrite("compat_tests.cases", "compat_tests.harness.check
 
 from compat_tests.clients.tools_cli.warm import WarmJvms  # noqa: E402
 from compat_tests.harness import dump_log  # noqa: E402
-from compat_tests.harness.brokers import QUICK, Broker, start_barnabas, start_kafka, wait_until_open  # noqa: E402
+from compat_tests.harness.brokers import (  # noqa: E402
+    QUICK,
+    Broker,
+    start_barnabas,
+    start_kafka,
+    wait_for_groups,
+    wait_until_open,
+)
 from compat_tests.harness.jars import NO_JVM  # noqa: E402
 from compat_tests.harness.matrix import PROPERTY, Matrix, Place, declared_absent  # noqa: E402
 from compat_tests.runner.preflight import jdk  # noqa: E402
@@ -141,6 +148,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     elif config.getoption("--peer") == "kafka":
         os.environ.pop(NO_JVM, None)  # whoever chooses this broker has a JVM, also for tests that start none
         started = start_kafka(tmp_path_factory.mktemp("kafka"), settings)
+        wait_for_groups(started.bootstrap)
     else:
         directory = tmp_path_factory.mktemp("barnabas")
         started = start_barnabas(directory, [f"log.dirs={directory / 'data'}", *QUICK, *settings])

@@ -200,6 +200,33 @@ def wait_until_open(broker: Broker, timeout: float = START_TIMEOUT_S) -> None:
     raise BrokerFailed(f"{broker.name} did not open {broker.bootstrap}:\n{broker.log_tail()}")
 
 
+def wait_for_groups(bootstrap: str, timeout: float = START_TIMEOUT_S) -> None:
+    """Return when a coordinator of groups answers. Raises BrokerFailed.
+
+    Apache Kafka makes `__consumer_offsets` when it is first wanted, and says NOT_COORDINATOR until it has loaded it.
+    A librdkafka consumer that hears this when it looks for its offsets does not ask again.
+    """
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "compat-no-group", "log_level": 2})
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                (found,) = consumer.committed([TopicPartition("no-topic", 0)], 30)
+            except KafkaException as refused:
+                problem = refused.args[0]
+            else:
+                problem = found.error
+            if problem is None:
+                return
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"{bootstrap} has no coordinator of groups: {problem}")
+            time.sleep(0.1)
+    finally:
+        consumer.close()
+
+
 def _kraft_properties(port: int, controller_port: int, data: Path, settings: Sequence[str]) -> str:
     lines = [
         "process.roles=broker,controller",

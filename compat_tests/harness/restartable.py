@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.harness.brokers import Broker, start_kafka, wait_until_open
+from compat_tests.harness.brokers import Broker, start_kafka, wait_for_groups, wait_until_open
 from compat_tests.harness.jars import NO_JVM, PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 
@@ -73,6 +73,7 @@ def start_restartable(config: pytest.Config, directory: Path, settings: Sequence
     if config.getoption("--peer") == "kafka":
         os.environ.pop(NO_JVM, None)  # whoever chooses this broker has a JVM, also for tests that start none
         broker = start_kafka(directory, settings)
+        wait_for_groups(broker.bootstrap)
         assert broker.process is not None
         return Restartable(broker, list(broker.process.args), directory, dict(os.environ), data)  # type: ignore[arg-type]
     directory.mkdir(parents=True, exist_ok=True)
