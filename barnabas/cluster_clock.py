@@ -11,6 +11,7 @@ The store that keeps the metadata has no such clock, and brokers count no time a
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +30,12 @@ GRAIN: Final = 0.1
 GRAIN_MIN_S: Final = 0.5
 """As often as followers ask. A broker is to say something to the store every two seconds of its own, or is given up."""
 PATIENCE_S: Final = 1.0
-"""How long to wait, in real time, for brokers that do not come to rest: clients may ask without a pause, and a store
-that is away answers nobody.
+LOOKS: Final = 20
+"""How long to wait, in real time, for brokers that do not come to rest, and how often to look at least: clients may ask
+without a pause, and a store that is away answers nobody; but one who had no core did not look.
 """
 CROWDED_S: Final = 0.01
+CROWDED_LOOKS: Final = 2
 """The same, once that has happened in an advance."""
 ANSWER_S: Final = 120.0
 
@@ -107,7 +110,7 @@ class Held:
         ]
         self._did: list[HTTPConnection] = []
         """Those that did what all were asked last."""
-        self._patience_s = PATIENCE_S
+        self._patience_s, self._looks = PATIENCE_S, LOOKS
 
     def __len__(self) -> int:
         """How many there are that answer."""
@@ -133,13 +136,14 @@ class Held:
         do not come to rest.
         """
         until = time.monotonic() + self._patience_s
-        while True:
+        for looks in itertools.count(1):
             stood = self.step(0)
             if all(each["at_rest"] for each in stood):
                 return min(float("inf") if each["next_s"] is None else float(each["next_s"]) for each in stood)
-            if time.monotonic() > until:
-                self._patience_s = CROWDED_S
-                return 0.0
+            if time.monotonic() > until and looks >= self._looks:
+                self._patience_s, self._looks = CROWDED_S, CROWDED_LOOKS
+                break
+        return 0.0
 
     def ask_all(self, method: str, path: str) -> list[Any]:
         """The answers of all. Raises BrokerError, ValueError."""

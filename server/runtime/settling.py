@@ -16,17 +16,19 @@ from trio.testing import wait_all_tasks_blocked
 from barnabas.server.runtime.counted_offload import CountedOffload
 
 PATIENCE_S: Final = 0.25
-"""Real time. Clients that ask without a pause keep some task runnable all the time, and would hold up the clock."""
+"""Of this thread's CPU. Clients that ask without a pause keep some task runnable all the time, and would hold up the
+clock. While the machine has no time for this thread, nothing has its turn, and nobody loses patience.
+"""
 CROWDED_S: Final = 0.002
 """The same, once that has happened."""
 
 
 class Settling:
-    """See the module. real_time: seconds of a clock that cannot be moved."""
+    """See the module. cpu_time: seconds that this thread has had."""
 
-    def __init__(self, offload: CountedOffload, real_time: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, offload: CountedOffload, cpu_time: Callable[[], float] = time.thread_time) -> None:
         self._offload = offload
-        self._real_time = real_time
+        self._cpu_time = cpu_time
         self._patience_s = PATIENCE_S
         self.has_run = False
         """Whether any task but the one that waited has run during the last `wait`."""
@@ -50,7 +52,7 @@ class Settling:
             await self._offload.idle()
 
     async def _all_blocked(self) -> bool:
-        watch = _Watch(self._real_time, self._real_time() + self._patience_s)
+        watch = _Watch(self._cpu_time, self._cpu_time() + self._patience_s)
         trio.lowlevel.add_instrument(watch)
         try:
             with watch.scope:
@@ -63,13 +65,13 @@ class Settling:
 
 
 class _Watch(trio.abc.Instrument):
-    """Ends a wait by real time. Deadlines are of trio's clock, which may stand still; this is called in each pass of
-    the loop.
+    """Ends a wait by CPU time. Deadlines are of trio's clock, which may stand still; this is called in each pass of the
+    loop.
     """
 
-    def __init__(self, real_time: Callable[[], float], until: float) -> None:
+    def __init__(self, cpu_time: Callable[[], float], until: float) -> None:
         self.scope = trio.CancelScope()
-        self._real_time = real_time
+        self._cpu_time = cpu_time
         self._until = until
         self._waiter = trio.lowlevel.current_task()
         self.has_run = False
@@ -79,5 +81,5 @@ class _Watch(trio.abc.Instrument):
             self.has_run = True
 
     def after_io_wait(self, timeout: float) -> None:
-        if self._real_time() > self._until:
+        if self._cpu_time() > self._until:
             self.scope.cancel()

@@ -15,15 +15,18 @@ from threading import Thread
 
 import pytest
 
+from barnabas import cluster_clock
 from barnabas.child import BrokerError, Child
-from barnabas.cluster_clock import ClusterClock
+from barnabas.cluster_clock import LOOKS, ClusterClock, Held
 from barnabas.cluster_snapshots import take
 
 
 @contextmanager
-def control_channel(*refused: str, told: Callable[[str], None] = lambda path: None) -> Iterator[tuple[str, list[str]]]:
+def control_channel(
+    *refused: str, told: Callable[[str], None] = lambda path: None, rests_after: int = 0
+) -> Iterator[tuple[str, list[str]]]:
     """Its address, and the paths that it is asked. refused: those that are answered with a conflict. told: called with
-    each before it is answered.
+    each before it is answered. rests_after: so often it says first that it is not at rest.
     """
     asked: list[str] = []
 
@@ -35,7 +38,8 @@ def control_channel(*refused: str, told: Callable[[str], None] = lambda path: No
             told(self.path)
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status = 409 if self.path in refused else 200
-            said = json.dumps({"error": "no", "at_rest": True, "next_s": None, "id": "x"}).encode()
+            is_at_rest = asked.count("/v1/clock/step") > rests_after
+            said = json.dumps({"error": "no", "at_rest": is_at_rest, "next_s": None, "id": "x"}).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
@@ -81,6 +85,17 @@ def test_a_clock_that_somebody_else_holds_is_left_alone() -> None:
         ClusterClock(lambda: [first, last]).advance(1)
     assert asked == ["/v1/clock/hold"]
     assert asked_last == ["/v1/clock/hold", "/v1/clock/release"]
+
+
+@pytest.mark.parametrize(("rests_after", "next_s"), [(LOOKS - 1, float("inf")), (LOOKS, 0)])
+def test_whoever_had_no_core_looks_again(monkeypatch: pytest.MonkeyPatch, rests_after: int, next_s: float) -> None:
+    monkeypatch.setattr(cluster_clock, "PATIENCE_S", 0)  # all of it went by at once
+    with control_channel(rests_after=rests_after) as (url, _):
+        held = Held([url])
+        try:
+            assert held.come_to_rest() == next_s
+        finally:
+            held.close()
 
 
 def test_no_snapshot_without_a_broker(tmp_path: Path) -> None:

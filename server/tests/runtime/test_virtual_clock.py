@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from barnabas.server.runtime.counted_offload import CountedOffload
-from barnabas.server.runtime.settling import Settling
+from barnabas.server.runtime.settling import PATIENCE_S, Settling
 from barnabas.server.runtime.virtual_clock import ADVANCE_MAX_S, GRAIN, GRAIN_MIN_S, VirtualClock
 
 DAY_S = 86400.0
@@ -170,6 +170,27 @@ async def test_who_asks_without_a_pause_does_not_hold_it_up(
     await clock.advance(1.5, settling.wait)
     assert woken.is_set()
     nursery.cancel_scope.cancel()
+
+
+async def test_a_machine_without_time_for_it_does_not_make_anything_late(
+    clock: VirtualClock, settling: Settling, nursery: trio.Nursery
+) -> None:
+    begin = trio.current_time()
+    at: list[float] = []
+
+    async def stand_still() -> None:
+        threading.Event().wait(PATIENCE_S + 0.1)
+
+    async def sleep() -> None:
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(1)
+        at.append(trio.current_time() - begin)
+
+    nursery.start_soon(stand_still)
+    nursery.start_soon(sleep)
+    await clock.advance(1.5, settling.wait)
+    assert at == [1]
 
 
 async def test_followers_hear_of_a_step_before_anything_runs_in_it(
