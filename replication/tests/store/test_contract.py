@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from barnabas.replication.store import socket_server, socket_store, zk
 from barnabas.replication.store.memory import EmbeddedStore
 from barnabas.replication.store.store import (
     ANY_VERSION,
@@ -46,6 +47,13 @@ from barnabas.replication.tests.store.store_homes import (
 from compat_tests.harness.zookeeper import ZooKeeper
 
 Connect = Callable[[], Awaitable[Store]]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes and who leaves tells the other side, even if everything stands still for a while."""
+    for module, name in ((socket_server, "HELLO_S"), (socket_store, "CLOSE_S"), (zk, "_STOP_WITHIN_S")):
+        monkeypatch.setattr(module, name, 60)
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,12 @@ from barnabas.replication.tests.store.fake_zookeeper import FakeZooKeeper, fake_
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever leaves tells the server, even if everything stands still for a while."""
+    monkeypatch.setattr(store_zk, "_STOP_WITHIN_S", 60)
+
+
 @pytest.fixture
 def server() -> Iterator[FakeZooKeeper]:
     with fake_zookeeper() as server:

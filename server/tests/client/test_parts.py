@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kproto import ApiKey, ErrorCode, schema_versions
@@ -217,6 +217,7 @@ def test_what_may_not_be_repeated_is_not() -> None:
 
 
 @given(st.integers(), st.lists(st.integers(0, 3), min_size=1, max_size=20))
+@settings(deadline=None)
 def test_every_item_gets_one_result_in_time(seed: int, kinds: list[int]) -> None:
     """Whatever brokers do."""
     rng = Random(seed)

@@ -95,7 +95,7 @@ class Rig:
         self.topics = TopicRequests(self.member, lambda: self.config, Random(7))
         self.partitions = PartitionRequests(self.member)
 
-    async def create(self, *names: str, timeout_ms: int = 5000, **fields: Any) -> list[ErrorCode]:
+    async def create(self, *names: str, timeout_ms: int = 60_000, **fields: Any) -> list[ErrorCode]:
         outcomes = await self.topics.create_topics([TopicRequest(n, **fields) for n in names], timeout_ms=timeout_ms)
         return [code_of(outcomes[name].error) for name in names]
 

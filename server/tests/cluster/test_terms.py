@@ -180,7 +180,7 @@ async def test_requests_under_way_when_the_session_ends_are_refused() -> None:
         assert codes == [41]
 
 
-async def test_another_controller_deposes_this_one() -> None:
+async def test_another_controller_deposes_this_one(autojump_clock: trio.testing.MockClock) -> None:
     async with running() as rig:
         other = rig.store.connect()
         node = await other.get("/controller_epoch")
@@ -235,9 +235,9 @@ async def test_elections_by_an_administrator() -> None:
     async with running() as rig:
         await rig.create("t", partitions=2)
         for unclean in (False, True):
-            result = await rig.partitions.elect_leaders([("t", 0), ("no", 1)], unclean=unclean, timeout_ms=100)
+            result = await rig.partitions.elect_leaders([("t", 0), ("no", 1)], unclean=unclean, timeout_ms=60_000)
             assert {key: code_of(error) for key, error in result.items()} == {("t", 0): 84, ("no", 1): 3}
-            assert await rig.partitions.elect_leaders(None, unclean=unclean, timeout_ms=100) == {}
+            assert await rig.partitions.elect_leaders(None, unclean=unclean, timeout_ms=60_000) == {}
 
 
 async def test_producer_id_blocks() -> None:

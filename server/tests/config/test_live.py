@@ -28,7 +28,7 @@ async def create(client: Client, name: str, **configs: str) -> Any:
             for key, value in configs.items()
         ],
     )
-    response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+    response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     return response.topics[0]
 
 
@@ -59,7 +59,7 @@ async def produce(client: Client, topic: str, size: int) -> int:
     records = build_batch([Record(0, 1_700_000_000_000, None, b"x" * size, [])])
     request = ProduceRequest(
         acks=-1,
-        timeout_ms=5000,
+        timeout_ms=60_000,
         topic_data=[
             ProduceRequest.TopicProduceData(
                 name=topic, partition_data=[ProduceRequest.PartitionProduceData(index=0, records=records)]

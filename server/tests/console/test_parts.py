@@ -47,6 +47,7 @@ def test_names_in_paths(name: str, part: str) -> None:
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_every_name_comes_back(name: str) -> None:
     name = name.encode("utf-8", "replace").decode()
     part = segment(name)
@@ -464,6 +465,7 @@ def test_any_bytes_can_be_shown(data: bytes | None, form: str, is_pretty: bool) 
 
 
 @given(st.none() | st.binary() | st.text().map(str.encode))
+@settings(deadline=None)
 def test_what_was_typed_comes_back(data: bytes | None) -> None:
     from base64 import b64decode
 

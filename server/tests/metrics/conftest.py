@@ -18,6 +18,7 @@ async def seen() -> Scraped:
         asker = Asker(broker, client)
         await asker.topic("t")
         await asker.coordinator()
+        asker.session_timeout_ms = 300_000
         member = await asker.member()
         await client.ask(request(batch(b"a", b"b")), 9)
         await client.ask(request(batch(b"a"), topic="nowhere"), 9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import trio
+from trio.testing import MockClock
 
 from barnabas.kproto.messages import AlterClientQuotasRequest, CreateTopicsRequest
 from barnabas.server.security.quotas.entities import QuotaEntity, QuotaKey
@@ -13,6 +14,7 @@ from barnabas.server.testing import Client
 from barnabas.server.tests.apis.records.test_produce import batch, request
 from barnabas.server.tests.metrics.kit import dialled, measured_broker, scrape
 from barnabas.server.tests.network.sasl_rig import log_in, sasl_broker
+from barnabas.server.tests.network.tcp_rig import moved_by_hand
 
 
 async def test_log_ins_by_listener(tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ async def test_denials() -> None:
     acls = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     async with measured_broker(authorizer_class_name=acls) as broker, dialled(broker) as client:
         topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        answer = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
         assert answer.topics[0].error_code == 29
         page = await scrape(broker)
         denials = page.labelled("barnabas_authorization_denials_total")
@@ -44,8 +46,9 @@ async def test_denials() -> None:
         assert page("kafka_network_requestmetrics_requests_total", request="CreateTopics", version="7") == 1
 
 
-async def test_throttled_clients() -> None:
-    async with measured_broker() as broker, dialled(broker) as client:
+async def test_throttled_clients(mock_clock: MockClock) -> None:
+    """What was measured is forgotten in time: none passes."""
+    async with measured_broker() as broker, moved_by_hand(mock_clock), dialled(broker) as client:
         await broker.services.topics.auto_create(["t"])
         alter = AlterClientQuotasRequest
         entry = alter.EntryData(
@@ -67,9 +70,13 @@ async def test_throttled_clients() -> None:
         assert page("barnabas_metrics_quotas_left_out") == 0
 
 
-async def test_quotas_of_all_kinds() -> None:
-    """Whose they are is whose the quota is: a user's, a client id's, both."""
-    async with measured_broker(metrics_clients_max="2") as broker, dialled(broker) as client:
+async def test_quotas_of_all_kinds(mock_clock: MockClock) -> None:
+    """Whose they are is whose the quota is: a user's, a client id's, both. No time passes, and brings tokens back."""
+    async with (
+        measured_broker(metrics_clients_max="2") as broker,
+        moved_by_hand(mock_clock),
+        dialled(broker) as client,
+    ):
         await broker.services.topics.auto_create(["t"])
         quotas, user = broker.services.quotas, "ANONYMOUS"
         await quotas.alter(QuotaEntity(user=user), {QuotaKey.REQUEST: "50"})
@@ -78,7 +85,7 @@ async def test_quotas_of_all_kinds() -> None:
         for client_id in ("a", "b", "c"):
             await client.ask(request(batch(b"x")), 9, client_id=client_id)
         topic = CreateTopicsRequest.CreatableTopic(name="new", num_partitions=3, replication_factor=1)
-        await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
         page = await scrape(broker)
         produced = page.labelled("kafka_server_quota_byte_rate")
         assert [labels for labels, _ in produced] == [

@@ -27,14 +27,14 @@ E = ErrorCode
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     with broker_thread(auto_create_topics_enable="false") as bootstrap:
-        with BlockingClient(bootstrap) as client:  # makes the topic of the groups' coordinators
+        with BlockingClient(bootstrap, timeout_s=60) as client:  # makes the topic of the groups' coordinators
             client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         yield bootstrap
 
 
 @pytest.fixture
 def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as client:
+    with BlockingClient(bootstrap, timeout_s=60) as client:
         yield client
 
 
@@ -115,7 +115,7 @@ def test_reset_deletes_topics_and_groups_of_every_kind(client: BlockingClient, b
     beat(client, "modern", "m-1")
     beat(client, "modern", "m-2")
     assert set(groups(client)) == {"simple", "classic", "static", "modern"}
-    with BlockingClient(bootstrap) as another:
+    with BlockingClient(bootstrap, timeout_s=60) as another:
         reset(another)
     assert groups(client) == {}
     assert topics(client) == {}

@@ -18,10 +18,17 @@ pytest.importorskip("joserfc")
 from joserfc.jwk import ECKey
 from trio.testing import MockClock
 
+from barnabas.server.network import jwks_fetch
 from barnabas.server.network.jwks_fetch import BYTES_MAX, CannotFetch, JwksFetcher, fetch
 from barnabas.server.security.sasl.jwks import Jwks, RefreshRules
 
 KEYS = json.dumps({"keys": [ECKey.generate_key("P-256", {"kid": "k"}).as_dict(private=False)]}).encode()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The web server is a thread of this process, and stands still when that does."""
+    monkeypatch.setattr(jwks_fetch, "TIMEOUT_S", 60.0)
 
 
 @contextmanager

@@ -289,7 +289,7 @@ async def test_tcp_and_a_peer_that_closes_an_idle_connection() -> None:
     async with trio.open_nursery() as nursery:
         [listener] = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
         host, port = listener.socket.getsockname()
-        connection = PeerConnection(tcp_connect, "1", 5)
+        connection = PeerConnection(tcp_connect, "1", 60)
         endpoint = Endpoint("PLAINTEXT", host, port)
         for _ in range(2):
             assert (await connection.ask(endpoint, BEAT, 4)).error_code == 27

@@ -105,7 +105,8 @@ async def test_negative_means_that_idle_connections_stay(mock_clock: MockClock) 
         await fine(client)
 
 
-async def test_a_stop_answers_pending_requests() -> None:
+async def test_a_stop_answers_pending_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.server.broker.broker.STOP_S", float(SECONDS))
     async with embedded_broker() as broker, dialled(broker) as waits, dialled(broker) as idle:
         await topic(broker)
         await fine(idle)
@@ -125,7 +126,7 @@ async def test_a_stop_answers_pending_requests() -> None:
 async def test_many_connections() -> None:
     count = 300
     async with embedded_broker() as broker, trio.open_nursery() as nursery:
-        answers = 0
+        answers, all_are_there = 0, trio.Event()
 
         async def client(number: int) -> None:
             nonlocal answers
@@ -133,7 +134,9 @@ async def test_many_connections() -> None:
                 for at in range(3):
                     assert only(await client.ask(request(batch(b"%d %d" % (number, at))), 9)).error_code == 0
                     answers += 1
-                await until(lambda: answers == 3 * count)
+                if answers == 3 * count:
+                    all_are_there.set()
+                await all_are_there.wait()
 
         with trio.fail_after(SECONDS):
             await topic(broker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import resource
 import socket
@@ -203,19 +204,21 @@ def state_of(pid: int, port: int) -> str:
 @pytest.mark.slow
 def test_more_clients_than_descriptors(tmp_path: Path) -> None:
     """A broker that may have 200 survives 300 connections, with work for the disk meanwhile."""
-    settings = [f"log.dirs={tmp_path}", "log.flush.offset.checkpoint.interval.ms=200", "log.initial.task.delay.ms=100"]
+    data = tmp_path / "data"
+    settings = [f"log.dirs={data}", "log.flush.offset.checkpoint.interval.ms=200", "log.initial.task.delay.ms=100"]
     command = [
         sys.executable,
         str(ROOT / "barnabas" / "__main__.py"),
         "dev",
         *(x for each in settings for x in ("--set", each)),
     ]
-    with subprocess.Popen(
-        ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            ["sh", "-c", 'ulimit -n 200; exec "$@"', "sh", *command], stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
         held: list[socket.socket] = []
         try:
             assert process.stdout is not None
@@ -227,9 +230,13 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
                 sock.setblocking(False)
                 sock.connect_ex((host, int(port)))
                 held.append(sock)
-            deadline = time.monotonic() + 3
-            while time.monotonic() < deadline:
+            # Until it is full, and then for a while.
+            deadline, until = time.monotonic() + 60, math.inf
+            while time.monotonic() < until:
                 assert process.poll() is None
+                assert time.monotonic() < deadline, log.read_text()
+                if until == math.inf and "connections are open" in log.read_text():
+                    until = time.monotonic() + 3
                 time.sleep(0.1)
             for sock in held[:280]:
                 sock.close()
@@ -241,7 +248,8 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
             for sock in held:
                 sock.close()
             process.terminate()
-            _, err = process.communicate(timeout=60)
+            process.wait(60)
+            err = log.read_text()
             print(err)
     assert process.returncode == 0, err
     assert {line.split(": ")[1] for line in err.splitlines()} == {"50 connections are open"}

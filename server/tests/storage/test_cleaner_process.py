@@ -28,6 +28,7 @@ from barnabas.logdir import (
     PartitionLog,
 )
 from barnabas.server.runtime.offload import inline
+from barnabas.server.storage import cleaner_process
 from barnabas.server.storage.cleaner_process import OffloadCompactor, ProcessCompactor, WorkerDied
 
 pytestmark = pytest.mark.slow
@@ -36,6 +37,12 @@ ROOT = Path(__file__).resolve().parents[3]
 NOW_MS = 1_750_000_000_000
 LIMITS = CompactionLimits(4 << 20, 0.9, 65536)
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=1 << 20, file_delete_delay_ms=0)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a process ended is known once the machine has had time for its end."""
+    monkeypatch.setattr(cleaner_process, "END_S", 60.0)
 
 
 @pytest.fixture

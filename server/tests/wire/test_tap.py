@@ -28,11 +28,18 @@ from barnabas.server.runtime.wording import causes
 from barnabas.server.testing import Client, broker_thread, embedded_broker, embedded_cluster
 from barnabas.server.tests.network.sasl_rig import PASSWORD, log_in, sasl_broker
 from barnabas.server.tests.test_layers import ROOT
+from barnabas.server.wire import tap as tap_module
 from barnabas.server.wire import tape
 from barnabas.server.wire.addresses import Address
 from barnabas.server.wire.conversation import Event
 from barnabas.server.wire.replay import Replay
 from barnabas.server.wire.tap import CannotTap, Tap
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is of this process, and stands still when that does."""
+    monkeypatch.setattr(tap_module, "CONNECT_S", 60.0)
 
 
 class Tapped:

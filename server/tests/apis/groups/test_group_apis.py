@@ -52,7 +52,11 @@ def versions(module: Any) -> range:
 
 
 class Asker:
-    """Asks one broker in the words of each version."""
+    """Asks one broker in the words of each version. session_timeout_ms: how long members may be silent; in real time,
+    longer than anything stands still.
+    """
+
+    session_timeout_ms = 10_000
 
     def __init__(self, broker: Broker, client: Client) -> None:
         self.broker = broker
@@ -83,7 +87,7 @@ class Asker:
     ) -> Any:
         request = JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=10_000,
+            session_timeout_ms=self.session_timeout_ms,
             rebalance_timeout_ms=-1 if version == 0 else 20_000,
             member_id=member_id,
             group_instance_id=instance,

@@ -183,7 +183,7 @@ async def test_not_the_controller() -> None:
 _State = DeleteTopicsRequest.DeleteTopicState
 
 
-async def delete(rig: TopicRig, *names: str, version: int, timeout_ms: int = 5000) -> Any:
+async def delete(rig: TopicRig, *names: str, version: int, timeout_ms: int = 60_000) -> Any:
     if version >= 6:
         request = DeleteTopicsRequest(topics=[_State(name=name) for name in names], timeout_ms=timeout_ms)
     else:
@@ -253,7 +253,7 @@ async def expand(rig: TopicRig, *wishes: tuple[str, int, list[list[int]] | None]
         _More(name=name, count=count, assignments=given and [_Replicas(broker_ids=ids) for ids in given])
         for name, count, given in wishes
     ]
-    request = CreatePartitionsRequest(topics=topics, timeout_ms=kw.pop("timeout_ms", 5000), **kw)
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=kw.pop("timeout_ms", 60_000), **kw)
     return await rig.ask(create_partitions.API, request, version)
 
 
@@ -296,7 +296,7 @@ async def test_elections_at_every_version(version: int) -> None:
         await create(rig, topic("t", 2))
         for election_type in (0, 1) if version >= 1 else (0,):
             asked = [_Elect(topic="t", partitions=[0, 9]), _Elect(topic="no", partitions=[0])]
-            request = ElectLeadersRequest(topic_partitions=asked, election_type=election_type, timeout_ms=1000)
+            request = ElectLeadersRequest(topic_partitions=asked, election_type=election_type, timeout_ms=60_000)
             response = await rig.ask(elect_leaders.API, request, version)
             found = {
                 (t.topic, p.partition_id): p.error_code
