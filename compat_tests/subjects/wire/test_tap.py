@@ -15,6 +15,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 
 from compat_tests.clients.tools_cli.tools import Tools
@@ -121,12 +122,17 @@ def test_librdkafka_and_kafka_python(tmp_path: Path) -> None:
     # One broker, one port: nobody has left.
     assert len([each for each in tap.events if "listening" in each]) == 1
     with broker(tmp_path / "two") as server:
+        # A broker that stands still may need longer for a new topic than a client that is recorded can wait.
+        topics = [NewTopic(name, 2, 1) for name in ("of-rd", "of-py")]
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        for made in admin.create_topics(topics).values():
+            made.result(60)
         _, events = replayed(tape, server.bootstrap)
         assert [each for each in events if "left_out" in each and each.get("request") is not None] == []
         assert any(each.get("replaced") for each in events)
         produced = [each for each in events if each.get("request") == "Produce"]
         assert produced
-        assert not any("errors" in each["now"] for each in produced), produced
+        assert [each for each in produced if "errors" in each["now"]] == []
 
 
 @pytest.mark.jvm
