@@ -35,10 +35,10 @@ from barnabas.logdir.logs.roll_limits import RollLimits
 from barnabas.logdir.logs.roller import Roller
 from barnabas.logdir.logs.state import LogState
 from barnabas.logdir.logs.writer import Writer
+from barnabas.logdir.segments.familiar import glance
 from barnabas.logdir.segments.incoming import (
     AppendInfo,
     AppendOrigin,
-    Familiar,
     refuse_header,
     refuse_shape,
     rewrite,
@@ -69,7 +69,7 @@ class OwnRecords(Protocol):
 class Appender:
     """See the module."""
 
-    __slots__ = ("_familiar", "_limits", "_roller", "_rules", "_state", "_writer")
+    __slots__ = ("_glance", "_limits", "_roller", "_rules", "_state", "_writer")
 
     def __init__(self, state: LogState, limits: RollLimits, writer: Writer, roller: Roller) -> None:
         self._state = state
@@ -77,13 +77,13 @@ class Appender:
         self._writer = writer
         self._roller = roller
         self._rules = rules_of(state.config)
-        self._familiar = Familiar(state.config)
+        self._glance = glance(state.config)
 
     def configure(self, config: LogConfig) -> None:
         """Replace the configuration; it counts from the next append on."""
         self._state.config = config
         self._rules = rules_of(config)
-        self._familiar.reset(config)
+        self._glance.reset(config)
         self._limits.reset(self._writer.position)
 
     def append(
@@ -151,12 +151,12 @@ class Appender:
         append_time = -1
         late = max_timestamp - now_ms > rules.after_max_ms
         if late or (
-            rules.validate and (attributes & 7 or not self._familiar.knows(view, count, first_time, max_timestamp))
+            rules.validate and (attributes & 7 or not self._glance.knows(view, count, first_time, max_timestamp))
         ):
             view, max_timestamp, _ = validate(view, state.config, now_ms, max_timestamp, allowance)
             size = len(view)
             if not attributes & 7:
-                self._familiar.learn(view, count)
+                self._glance.learn(view, count)
         if rules.rewrite:
             view, max_timestamp, append_time = rewrite(view, state.config, now_ms, allowance)
             size = len(view)
@@ -208,9 +208,9 @@ class Appender:
         `append`. Returns their last offsets; nothing happened to the first one that is not among them, which `append`
         refuses or appends. Every one has a whole header.
 
-        Plain are those of clients in format 2, without codec, transaction and control records, laid out like those
-        before (`Familiar`), the next of their producer, behind no roll of the segment. Raises nothing: a log that
-        refuses, or rewrites, takes none.
+        Plain are those of clients in format 2, without codec, transaction and control records, good at a glance
+        (`barnabas.logdir.segments.familiar`), the next of their producer, behind no roll of the segment. Raises
+        nothing: a log that refuses, or rewrites, takes none.
         """
         state = self._state
         rules = self._rules
@@ -230,7 +230,7 @@ class Appender:
         offset = first = state.next_offset
         size_max = min(rules.max_message_bytes, rules.segment_bytes)
         timestamp_max = min(now_ms + rules.after_max_ms, limits.timestamp)
-        knows = self._familiar.knows if rules.validate else None
+        knows = self._glance.knows if rules.validate else None
         run_id = run_epoch = next_sequence = NO_SEQUENCE
         lasts: list[int] = []
         written: list[Written] = []
@@ -279,7 +279,7 @@ class Appender:
             if run_id >= 0:
                 last_sequence = sequence + delta & 0x7FFFFFFF
                 next_sequence = last_sequence + 1 & 0x7FFFFFFF
-                written.append(Written(sequence, last_sequence, last, delta, timestamp))
+                written.append(_new_tuple(Written, (sequence, last_sequence, last, delta, timestamp)))
             _pack_assigned(view, 0, offset, size - 12, leader_epoch)
             writer.staged.append(view)
             writer.batches.append((last, size, timestamp))

@@ -82,15 +82,15 @@ class Writer:
         except (OSError, CorruptRecords) as error:
             raise self.undo(error) from error
         config = state.config
-        index_has_grown = active.wrote(self.batches, config.index_interval_bytes, config.segment_index_bytes)
+        indexes_want = active.wrote(self.batches, config.index_interval_bytes, config.segment_index_bytes)
         self.staged = []
         self.batches = []
         state.log_end_offset = end = state.next_offset
         state.producers.commit(end)
         if txn_index is not None:
             self._write_aborted(txn_index)
-        if index_has_grown:
-            self._index_grew(active)
+        if indexes_want:
+            self._tend_indexes(active)
 
     def _write_rest(self, fd: int, written: int) -> None:
         """The disk took less than all, as it does when it fills up."""
@@ -161,7 +161,7 @@ class Writer:
             state.fail(failed)
             raise failed from error
 
-    def _index_grew(self, active: Segment) -> None:
+    def _tend_indexes(self, active: Segment) -> None:
         if active.index_is_full(self._state.config.segment_index_bytes):
             self._limits.size = -1
         if active.unsaved >= SAVE_EVERY:

@@ -15,7 +15,6 @@ from barnabas.kproto.allowance import Allowance, TooMuchWork
 from barnabas.kproto.compression import MAX_DECOMPRESSED_BYTES, ZSTD, TooBig
 from barnabas.kproto.errors import ErrorCode, KafkaError
 from barnabas.kproto.records import (
-    BATCH_OVERHEAD,
     LOG_OVERHEAD,
     BatchHeader,
     CorruptRecords,
@@ -26,13 +25,10 @@ from barnabas.kproto.records import (
 )
 from barnabas.kproto.records_recode import recode_batch
 from barnabas.kproto.records_scan import RecordsRefused, check_client_header, validate_records
-from barnabas.kproto.records_uniform import UniformLayout
 from barnabas.logdir.files.config import LONG_MAX, LogConfig
+from barnabas.logdir.segments.familiar import has_further_rules
 
 Buffer = bytearray | memoryview
-FAMILIAR_MAX = 8
-FAMILIAR_RECORDS_MAX = 80
-"""Layouts of one log, and the records of their batches together: each costs 400 bytes."""
 RECODED_BYTES_MAX = 64 * 1024
 """What is compressed with an `Allowance`: one to three milliseconds, at the highest levels ten times as long."""
 RECODED_UNITS = 2000
@@ -85,7 +81,7 @@ def must_rewrite(config: LogConfig) -> bool:
 
 def must_validate(config: LogConfig) -> bool:
     """Whether the records of every batch for the topic are to be checked, not of suspicious ones only."""
-    return config.validate_records or config.compact or config.message_timestamp_before_max_ms != LONG_MAX
+    return config.validate_records or has_further_rules(config)
 
 
 def refuse_shape(view: memoryview) -> None:
@@ -164,67 +160,6 @@ def prepare(view: memoryview, config: LogConfig, now_ms: int) -> memoryview:
     if must_validate(config) or header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
         view = validate(view, config, now_ms, header.max_timestamp).buf
     return rewrite(view, config, now_ms).buf
-
-
-class Familiar:
-    """Spares the full check of batches that are laid out like one that passed it; one for each log. `reset` when the
-    topic's settings change.
-
-    A layout is learnt when two batches that were checked in a row have the same size, so that records of mixed sizes
-    cost nothing. A log has a few, of different sizes: its producers are several, or send as many records as they have.
-    Where batches of one size have no layout, or another each time, learning pauses, for twice as long each time.
-    """
-
-    __slots__ = ("_in_vain", "_layouts", "_pause", "_records", "_usable", "_wanted")
-
-    def __init__(self, config: LogConfig) -> None:
-        self.reset(config)
-
-    def reset(self, config: LogConfig) -> None:
-        self._usable = not config.compact and config.message_timestamp_before_max_ms == LONG_MAX
-        self._layouts: dict[int, UniformLayout] = {}
-        self._records = 0
-        self._wanted = 0
-        self._in_vain = 0
-        self._pause = 0
-
-    def knows(self, view: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bool:
-        """Whether an uncompressed batch can be taken as it is. Its max timestamp is within bounds."""
-        layout = self._layouts.get(len(view))
-        if layout is None or count != layout.count:
-            return False
-        deltas = layout.deltas(view[BATCH_OVERHEAD:])
-        # A base timestamp near the ends of an int64 is left to those who look closer.
-        return deltas is not None and base_timestamp + deltas[1] == max_timestamp and base_timestamp >= 0
-
-    def learn(self, view: memoryview, count: int) -> None:
-        """A batch without compression has passed."""
-        size = len(view)
-        if not self._usable:
-            return
-        if size != self._wanted:
-            self._wanted = size
-        elif self._pause:
-            self._pause -= 1
-        else:
-            self._wanted = 0
-            self._note(size, UniformLayout.learn(view[BATCH_OVERHEAD:], count))
-
-    def _note(self, size: int, layout: UniformLayout | None) -> None:
-        layouts = self._layouts
-        before = layouts.pop(size, None)
-        if before is not None:
-            self._records -= before.count
-        if layout is None or before is not None:
-            self._pause = 1 << self._in_vain
-            self._in_vain = min(self._in_vain + 1, 10)
-        else:
-            self._in_vain = 0
-        if layout is not None:
-            while layouts and (self._records + layout.count > FAMILIAR_RECORDS_MAX or len(layouts) == FAMILIAR_MAX):
-                self._records -= layouts.pop(next(iter(layouts))).count
-            layouts[size] = layout
-            self._records += layout.count
 
 
 def rewrite(view: memoryview, config: LogConfig, now_ms: int, allowance: Allowance | None = None) -> Accepted:

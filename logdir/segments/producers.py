@@ -248,8 +248,9 @@ class Producers:
         """Apply batches of a known producer that follow each other from `next_sequence` and `base_offset` on."""
         entry = self.entries[producer_id]
         self._journal.append((base_offset, producer_id, entry, -1, -1))
-        self.entries[producer_id] = entry._replace(
-            batches=(*entry.batches, *written)[-WINDOW:], timestamp=written[-1].timestamp
+        epoch, batches, _, coordinator_epoch, txn_start = entry
+        self.entries[producer_id] = _new_tuple(
+            Producer, (epoch, (*batches, *written)[-WINDOW:], written[-1].timestamp, coordinator_epoch, txn_start)
         )
 
     def verify(

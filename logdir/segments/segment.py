@@ -233,7 +233,7 @@ class Segment:
 
     def wrote(self, batches: list[tuple[int, int, int]], interval_bytes: int, max_index_bytes: int) -> bool:
         """Batches, as (last offset, size, max timestamp), were written behind `size`. `ready` was called before.
-        Returns whether there are more index entries now.
+        Returns whether the indexes may be full now, or have `SAVE_EVERY` entries that are not saved.
         """
         offsets, times = self._offsets, self._times
         assert offsets is not None
@@ -242,7 +242,7 @@ class Segment:
         since = self._since_index
         lasts, positions = self._tail_lasts, self._tail_positions
         newest, newest_offset = self._max_timestamp, self._max_timestamp_offset
-        has_grown = False
+        room = None
         if position == 0:
             self._first_timestamp = batches[0][2]
         for last_offset, size, timestamp in batches:
@@ -251,10 +251,12 @@ class Segment:
                 newest_offset = last_offset
             if since > interval_bytes:
                 # A round of batches may fill the index after the roll was decided: sparser is as good.
-                if offsets.size + OFFSET_ENTRY <= max_index_bytes:
-                    has_grown = True
+                if room is None:
+                    room = self._index_room(max_index_bytes)
+                if room > 0:
+                    room -= 1
                     offsets.add(last_offset, position)
-                    if newest >= 0 and times.size + 2 * TIME_ENTRY <= max_index_bytes:
+                    if newest >= 0:
                         times.add(newest, newest_offset)
                 since = 0
             since += size
@@ -269,16 +271,18 @@ class Segment:
             self._tail_floor = lasts[-TAIL - 1]
             del lasts[:-TAIL]
             del positions[:-TAIL]
-        return has_grown
+        return room is not None and (room < 1 or len(offsets) - offsets.saved >= SAVE_EVERY)
+
+    def _index_room(self, max_index_bytes: int) -> int:
+        """How many entries each index can take: the time index keeps a place for the one that closing adds."""
+        offsets, times = self._offsets, self._times
+        assert offsets is not None
+        assert times is not None
+        return min((max_index_bytes - offsets.size) // OFFSET_ENTRY, (max_index_bytes - times.size) // TIME_ENTRY - 1)
 
     def index_is_full(self, max_index_bytes: int) -> bool:
-        """No room for another entry (and, in the time index, for the one that closing adds). Only for a segment that
-        was `ready`.
-        """
-        offsets, times = self._offsets, self._times
-        if offsets is None or times is None:
-            return False
-        return offsets.size + OFFSET_ENTRY > max_index_bytes or times.size + 2 * TIME_ENTRY > max_index_bytes
+        """No room for another entry. Only for a segment that was `ready`."""
+        return self._offsets is not None and self._times is not None and self._index_room(max_index_bytes) < 1
 
     @property
     def unsaved(self) -> int:

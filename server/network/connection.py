@@ -344,9 +344,9 @@ class Connection:
         position, end = 0, len(view)
         slots = self._slots
         left = REQUESTS_PER_TURN
-        meter = self._meter
-        note = None if meter is None else meter.note
-        taken_ns = 0 if note is None or meter is None else meter.clock()
+        meter, note, taken_ns = self._meter, None, 0
+        if meter is not None and (note := meter.note) is not None:
+            taken_ns = meter.clock()
         while end - position >= 4 and not self.closed:
             size: int = _LENGTH.unpack_from(view, position)[0]
             if size <= 0 or size > self.max_frame_bytes:

@@ -10,8 +10,8 @@ A connection takes up a few requests when it receives and, once it has sent, a f
 (`Connection.resume`); then it is the others' turn, and nothing more is received from it before its next round.
 
 A busy client sends its next request within a millisecond. Going through trio in between is a twentieth of the broker's
-CPU time, so a pass waits for it in the epoll itself, a few times at most, since everything else in trio waits
-meanwhile.
+CPU time, so a pass waits for it in the epoll itself, for a few milliseconds at most, since everything else in trio
+waits meanwhile.
 
 Received bytes lie in arenas that live until the round ends, because Produce stages views of them for `writev`.
 
@@ -54,8 +54,8 @@ log = logging.getLogger("barnabas.network")
 ROUNDS_MAX = 8
 PASS_S = 0.02
 LINGER_S = 0.001
-LINGERS_MAX = 3
-"""How often a pass waits, at most; together with `LINGER_S` the delay of everything else."""
+LINGERS_S = 0.003
+"""A pass does not wait any more so long after it has begun: the two together are the delay of everything else."""
 LINGER_REST_PASSES = 16
 """After a wait without an event, this many passes do not wait."""
 EVENTS_MAX = 64
@@ -228,20 +228,17 @@ class Reactor:
         try:
             while True:
                 await wait()
-                lingers = 0 if resting else LINGERS_MAX
-                resting = max(0, resting - 1)
                 now = self._now()
                 over_at = now + PASS_S
+                lingers_until = now if resting else now + LINGERS_S
+                resting = max(0, resting - 1)
                 for _ in range(ROUNDS_MAX):
-                    events = poll(0, EVENTS_MAX)
+                    linger_s = LINGER_S if now < lingers_until and not self._dirty else 0
+                    events = poll(linger_s, EVENTS_MAX)
                     if not events:
-                        if not lingers or self._dirty:
-                            break
-                        lingers -= 1
-                        events = poll(LINGER_S, EVENTS_MAX)
-                        if not events:
+                        if linger_s:
                             resting = LINGER_REST_PASSES
-                            break
+                        break
                     self._round(events, now)
                     now = self._now()
                     if now > over_at:

@@ -321,14 +321,14 @@ class Partition:
     def write_quietly(self) -> int:
         """The first half of `write`; pass its result to `announce`. A round first writes all partitions."""
         added, self._staged_bytes = self._staged_bytes, 0
-        end = self.log.state.log_end_offset
+        partition_log, end = self.log, self.log.state.log_end_offset
         try:
-            self.log.writer.write()
+            partition_log.writer.write()
         except Exception as caught:
-            error = self.log.write_failure(caught)
+            error = partition_log.write_failure(caught)
             self._write_failed(error)
             raise error  # noqa: B904
-        self.traffic.wrote(added, self.log.state.log_end_offset - end)
+        self.traffic.wrote(added, partition_log.state.log_end_offset - end)
         self._hold_unflushed()
         return added
 

@@ -85,7 +85,8 @@ class Partitions:
         self._flusher: Callable[[Partition], None] = self._flush_here
         self._offload = offload
         self._unsettled: dict[LogDir, None] = {}  # with deletions that are not synced
-        self._staged: dict[Partition, None] = {}
+        # With the bytes that were written, when they are.
+        self._staged: dict[Partition, int | None] = {}
         self._failed: dict[Partition, StorageError] = {}
         self._refusing: list[Partition] = []
         self._is_writing = False
@@ -539,23 +540,25 @@ class Partitions:
     def write_staged(self) -> None:
         """End of a round: one write per partition that staged something, then the waiters, then the callbacks."""
         self.allowance.renew()
+        if not (self._staged or self._after_write or self._failed or self._refusing):
+            return
         was_writing, self._is_writing = self._is_writing, True
         try:
             while self._staged or self._after_write or self._failed:
                 # What callbacks stage meanwhile is written in the next pass.
                 staged, self._staged = self._staged, {}
                 callbacks, self._after_write = self._after_write, []
-                written = []
                 for partition in staged:
                     try:
-                        written.append((partition, partition.write_quietly()))
+                        staged[partition] = partition.write_quietly()
                     except StorageError:
                         pass  # the partition has noted it (`write_failed`)
-                for partition, added_bytes in written:
-                    try:
-                        partition.announce(added_bytes)
-                    except Exception as error:
-                        contain(log, f"notifying waiters of a write to {partition}", error)
+                for partition, added_bytes in staged.items():
+                    if added_bytes is not None:
+                        try:
+                            partition.announce(added_bytes)
+                        except Exception as error:
+                            contain(log, f"notifying waiters of a write to {partition}", error)
                 if self._failed:
                     self._deal_with_failures()
                 for callback in callbacks:

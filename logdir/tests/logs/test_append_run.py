@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import random
+import struct
 from collections.abc import Callable
 
 import pytest
 
+from barnabas.kproto import compiled
+from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import KafkaError
 from barnabas.logdir import LogConfig, LogDir, PartitionLog
 from barnabas.logdir.files.errors import StorageError
@@ -52,6 +55,11 @@ def changed(buf: bytearray, at: int, value: int) -> bytearray:
     return buf
 
 
+def resealed(buf: bytearray) -> bytearray:
+    struct.pack_into(">I", buf, 17, crc32c(memoryview(buf)[21:]))
+    return buf
+
+
 def test_a_run_is_staged_and_written() -> None:
     log = learnt()
     assert run(log, good(15), good(20), good(25)) == [19, 24, 29]
@@ -82,7 +90,7 @@ STOPS: dict[str, Callable[[], bytearray]] = {
     "no records": lambda: changed(good(20), 60, 0),
     "codec": lambda: batch(*VALUES, producer=(7, 0, 20), codec=1),
     "transaction": lambda: good(20, transactional=True),
-    "layout": lambda: batch("other", producer=(7, 0, 20)),
+    "max timestamp": lambda: resealed(changed(good(20), 42, 255)),
     "late": lambda: good(20, timestamp=NOW + 2),
 }
 
@@ -94,6 +102,21 @@ def test_where_a_run_stops(why: str) -> None:
     assert log.next_offset == 20
     log.write()
     assert log.append(good(20), leader_epoch=EPOCH, now_ms=NOW).last_offset == 24
+
+
+def test_another_layout_ends_a_run_that_is_not_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "scan", None)
+    log = learnt()
+    assert run(log, good(15), batch("other", producer=(7, 0, 20)), batch("others", producer=(7, 0, 21))) == [19]
+
+
+@pytest.mark.skipif(compiled.scan is None, reason=f"barnabas-native is not used: {compiled.CHOICE.why_not}")
+def test_a_scanned_run_may_have_records_of_all_sizes() -> None:
+    log = learnt()
+    others = batch("other", producer=(7, 0, 20)), batch("a", "bc", producer=(7, 0, 21))
+    assert run(log, good(15), *others) == [19, 20, 22]
+    log.write()
+    assert [header.record_count for header, _ in stored(log)][3:] == [5, 1, 2]
 
 
 def test_batches_that_take_no_run() -> None:

@@ -7,7 +7,7 @@ import os
 import pytest
 import trio
 
-from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_MAX, PASS_S, ROUNDS_MAX, Reactor
+from barnabas.server.network.reactor import LINGER_REST_PASSES, LINGER_S, LINGERS_S, PASS_S, ROUNDS_MAX, Reactor
 from barnabas.server.network.readiness import READABLE
 
 NOBODY = 1 << 20
@@ -66,14 +66,29 @@ def script(monkeypatch: pytest.MonkeyPatch) -> tuple[Reactor, ScriptedEpoll]:
     return reactor, epoll
 
 
-async def test_waits_for_the_busy_so_often_and_no_more(script: tuple[Reactor, ScriptedEpoll]) -> None:
+async def test_waits_for_the_busy(script: tuple[Reactor, ScriptedEpoll]) -> None:
     reactor, epoll = script
     with pytest.raises(trio.ClosedResourceError):
         await reactor.run()
     *first, last = epoll.asked
     assert first[:LINGER_REST_PASSES] == [[0, 0]] * LINGER_REST_PASSES, "it does not wait at once"
-    assert last == [0, *[0, LINGER_S] * LINGERS_MAX, 0]
-    assert 1 + LINGERS_MAX < ROUNDS_MAX
+    assert last == [LINGER_S] * ROUNDS_MAX
+
+
+async def test_waits_for_the_busy_so_long_and_no_longer(script: tuple[Reactor, ScriptedEpoll]) -> None:
+    reactor, epoll = script
+    seconds = 0.0
+
+    def now() -> float:
+        nonlocal seconds
+        seconds += 0.4 * LINGERS_S
+        return seconds
+
+    reactor._now = now
+    with pytest.raises(trio.ClosedResourceError):
+        await reactor.run()
+    assert 6 * 0.4 * LINGERS_S < PASS_S
+    assert epoll.asked[-1] == [LINGER_S, LINGER_S, LINGER_S, 0], "waiting is over after two and a half rounds"
 
 
 async def test_after_a_wait_in_vain_it_rests(script: tuple[Reactor, ScriptedEpoll]) -> None:
@@ -84,7 +99,7 @@ async def test_after_a_wait_in_vain_it_rests(script: tuple[Reactor, ScriptedEpol
         await reactor.run()
     waited = [number for number, asked in enumerate(epoll.asked) if LINGER_S in asked]
     assert waited == [LINGER_REST_PASSES, 2 * LINGER_REST_PASSES + 1]
-    assert [asked.count(LINGER_S) for asked in epoll.asked if LINGER_S in asked] == [1, 1]
+    assert [epoll.asked[number] for number in waited] == [[LINGER_S, LINGER_S]] * 2, "an event, and none"
 
 
 async def test_a_pass_ends_when_its_rounds_take_long(script: tuple[Reactor, ScriptedEpoll]) -> None:
@@ -99,4 +114,4 @@ async def test_a_pass_ends_when_its_rounds_take_long(script: tuple[Reactor, Scri
     reactor._now = now
     with pytest.raises(trio.ClosedResourceError):
         await reactor.run()
-    assert epoll.asked[-1] == [0, 0, LINGER_S], "two rounds of three fifths, and no third"
+    assert epoll.asked[-1] == [LINGER_S, 0], "two rounds of three fifths, and no third"
