@@ -323,6 +323,9 @@ class Cluster:
         """
         deadline = time.monotonic() + timeout
         while True:
+            for node in self.nodes.values():
+                if node.wants_another_start:
+                    node.start()
             refusal = None
             try:
                 if condition():

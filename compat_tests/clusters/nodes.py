@@ -21,6 +21,7 @@ from compat_tests.harness.processes import pause
 
 OURS, KAFKA = "ours", "kafka"
 KAFKA_ZK_JARS = "kafka-3.9.1"
+STARTED = "--- started"
 STOP_TIMEOUT_S = 180
 OPEN_TIMEOUT_S = 180
 DEFAULT_HEAP = "256m"
@@ -114,11 +115,16 @@ class Node:
         """Return its command line; writes what files that needs."""
         raise NotImplementedError
 
+    @property
+    def wants_another_start(self) -> bool:
+        """It has ended by itself, and only a supervisor is lacking who starts it again, as there is for a service."""
+        return False
+
     def start(self) -> None:
         """Start the process; do not wait for it."""
         assert not self.alive, f"{self} runs already"
         with self.log.open("ab") as output:
-            output.write(f"--- started {time.strftime('%H:%M:%S')}\n".encode())
+            output.write(f"{STARTED} {time.strftime('%H:%M:%S')}\n".encode())
             output.flush()
             self.process = subprocess.Popen(
                 [*self.prefix, *self.command()],
@@ -135,7 +141,9 @@ class Node:
         """Return when its listeners accept connections. Raises NodeFailed."""
         deadline = time.monotonic() + timeout
         while not self.accepts:
-            if not self.alive:
+            if self.wants_another_start:
+                self.start()
+            elif not self.alive:
                 raise NodeFailed(f"{self} ended with {self.process and self.process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"{self} did not open {self.bootstrap} in {timeout} s:\n{self.log_tail()}")
@@ -210,6 +218,16 @@ class KafkaNode(Node):
     heap = DEFAULT_HEAP
     options: Sequence[str] = KAFKA_OPTIONS
     logging: Sequence[str] = LOGGING
+
+    @property
+    def wants_another_start(self) -> bool:
+        """Apache Kafka gives up, with status 1, when its session with ZooKeeper expires while it starts: it, or the
+        machine, stood still for as long. Once it has started it gets itself another session.
+        """
+        if self.process is None or self.process.poll() != 1:
+            return False
+        said = self.log_text().rpartition(STARTED)[2]
+        return "fatal exception during startup" in said and "KeeperException$SessionExpiredException" in said
 
     def command(self) -> list[str]:
         properties = self.directory / "server.properties"
