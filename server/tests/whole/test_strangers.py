@@ -20,6 +20,8 @@ from compat_tests.fuzz.strangers.talk import Talker
 pytest.importorskip("joserfc")
 
 INPUTS = 1_000
+ANSWERS = INPUTS / 10
+"""Strangers do not wait long for one: where the machine is busy this takes more inputs."""
 
 
 @pytest.fixture
@@ -51,14 +53,13 @@ def test_strangers(tmp_path: Path, errors: list[str]) -> None:
         make_user(addresses["PLAINTEXT"])
         storm = Storm(addresses, Talker(rng, rules.tokens), rng, rules.client, 32)
         try:
-            while storm.inputs < INPUTS:
+            while storm.inputs < INPUTS or storm.answers < ANSWERS:
                 storm.step()
             log_in(addresses["SASL_PLAINTEXT"])
             log_in(addresses["SASL_SSL"], rules.client)
         finally:
             storm.close()
         log_in(addresses["SASL_SSL"], rules.client)
-    assert storm.answers > INPUTS / 10
     assert not errors
 
 
