@@ -110,15 +110,6 @@ def test_another_layout_ends_a_run_that_is_not_scanned(monkeypatch: pytest.Monke
     assert run(log, good(15), batch("other", producer=(7, 0, 20)), batch("others", producer=(7, 0, 21))) == [19]
 
 
-@pytest.mark.skipif(compiled.scan is None, reason=f"barnabas-native is not used: {compiled.CHOICE.why_not}")
-def test_a_scanned_run_may_have_records_of_all_sizes() -> None:
-    log = learnt()
-    others = batch("other", producer=(7, 0, 20)), batch("a", "bc", producer=(7, 0, 21))
-    assert run(log, good(15), *others) == [19, 20, 22]
-    log.write()
-    assert [header.record_count for header, _ in stored(log)][3:] == [5, 1, 2]
-
-
 def test_batches_that_take_no_run() -> None:
     log = learnt()
     assert run(log, good(15), leader_epoch=1) == []

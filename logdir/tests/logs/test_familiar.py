@@ -10,17 +10,17 @@ import pytest
 from barnabas.kproto import compiled
 from barnabas.kproto.crc32c import crc32c
 from barnabas.kproto.errors import ErrorCode, KafkaError
-from barnabas.kproto.records import BATCH_OVERHEAD, NO_TIMESTAMP, Record, build_batch, read_header
+from barnabas.kproto.records import Record, build_batch, read_header
 from barnabas.kproto.records_uniform import UniformLayout
 from barnabas.logdir import LogConfig, PartitionLog
 from barnabas.logdir.files.config import LONG_MAX
 from barnabas.logdir.files.memory_disk import MemoryDisk
-from barnabas.logdir.segments.familiar import FAMILIAR_MAX, SCANNED_MAX, Familiar, Glance, Scanned, glance
+from barnabas.logdir.segments.familiar import FAMILIAR_MAX, Familiar, Glance, Scanned, glance
 from barnabas.logdir.tests.kit import NOW, TOPIC_ID, batch, open_dir, put, stored
 
 VALUES = ("a" * 50, "b" * 50, "c" * 50, "d" * 50, "e" * 50)
-NATIVE = pytest.mark.skipif(compiled.scan is None, reason=f"barnabas-native is not used: {compiled.CHOICE.why_not}")
-WAYS = [Familiar, pytest.param(Scanned, marks=NATIVE)]
+FURTHER = ({"cleanup_policy": frozenset(["compact"])}, {"message_timestamp_before_max_ms": 5})
+"""Settings of topics whose records are under further rules."""
 
 
 def make(**config: object) -> PartitionLog:
@@ -53,6 +53,19 @@ def known_after(familiar: Glance, *batches: bytes | bytearray) -> list[bool]:
         if not outcomes[-1]:
             familiar.learn(memoryview(each), count)
     return outcomes
+
+
+def knows_nothing(way: type[Familiar | Scanned], config: LogConfig) -> None:
+    """Check of topics with these settings that all their batches are left to the full check, and after a change too."""
+    further, changed = way(config), way(LogConfig())
+    changed.reset(config)
+    view = memoryview(batch(*VALUES))
+    for glanced in (further, changed):
+        for _ in range(4):
+            assert not glanced.knows(view, 5, NOW, NOW)
+            glanced.learn(view, 5)
+        glanced.reset(LogConfig())
+        assert known_after(glanced, *[bytes(view)] * 3)[-1]
 
 
 def test_batches_of_several_sizes_are_known() -> None:
@@ -103,49 +116,9 @@ def test_the_compiled_scan_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) 
     assert isinstance(glance(LogConfig()), Familiar)
 
 
-@NATIVE
-def test_a_scan_knows_good_batches_whatever_they_are_like() -> None:
-    scanned = Scanned(LogConfig())
-    headers = [("trace", b"1"), ("span", None)]
-    records = [
-        Record(0, NOW, None, b"a", []),
-        Record(0, NOW - 70_000, b"key", None, headers),
-        Record(0, NOW, b"", b"c" * 9_000, []),
-    ]
-    assert known_after(scanned, build_batch(records)) == [True]
-    assert known_after(scanned, batch("d"), batch(*["e"] * SCANNED_MAX)) == [True, True]
-    early = memoryview(batch("d", timestamp=NO_TIMESTAMP))
-    assert not scanned.knows(early, 1, NO_TIMESTAMP, NO_TIMESTAMP), "left to those who look closer"
-
-
-@NATIVE
-def test_what_a_scan_does_not_know() -> None:
-    scanned = Scanned(LogConfig())
-    view = memoryview(batch(*VALUES))
-    assert not scanned.knows(view, 4, NOW, NOW)
-    assert not scanned.knows(view, 6, NOW, NOW)
-    assert not scanned.knows(view, 5, NOW, NOW + 1), "a wrong max timestamp is corrected by those who look closer"
-    assert not scanned.knows(view[:-1], 5, NOW, NOW)
-    assert not known_after(scanned, batch(*["a"] * (SCANNED_MAX + 1)))[0], "too many for one look"
-    many = [Record(0, NOW, None, b"a", [("h", b"")] * SCANNED_MAX)]
-    assert not known_after(scanned, build_batch(many))[0], "headers count as well"
-    odd = bytearray(view)
-    odd[BATCH_OVERHEAD + 3] = 2  # the first record's offset delta is 1
-    assert not scanned.knows(memoryview(odd), 5, NOW, NOW)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("config", [{"cleanup_policy": frozenset(["compact"])}, {"message_timestamp_before_max_ms": 5}])
-def test_topics_with_further_rules_know_nothing(config: dict[str, object], way: type[Familiar | Scanned]) -> None:
-    further, simple = way(LogConfig(**config)), way(LogConfig())  # type: ignore[arg-type]
-    simple.reset(LogConfig(**config))  # type: ignore[arg-type]
-    view = memoryview(batch(*VALUES))
-    for known in (further, simple):
-        for _ in range(4):
-            assert not known.knows(view, 5, NOW, NOW)
-            known.learn(view, 5)
-        known.reset(LogConfig())
-        assert known_after(known, *[bytes(view)] * 3)[-1]
+@pytest.mark.parametrize("config", FURTHER)
+def test_topics_with_further_rules_know_nothing(config: dict[str, object]) -> None:
+    knows_nothing(Familiar, LogConfig(**config))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(20))
