@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 
 import pytest
 import trio
@@ -77,14 +78,7 @@ async def test_waits_for_the_busy(script: tuple[Reactor, ScriptedEpoll]) -> None
 
 async def test_waits_for_the_busy_so_long_and_no_longer(script: tuple[Reactor, ScriptedEpoll]) -> None:
     reactor, epoll = script
-    seconds = 0.0
-
-    def now() -> float:
-        nonlocal seconds
-        seconds += 0.4 * LINGERS_S
-        return seconds
-
-    reactor._now = now
+    reactor._now = count(step=0.4 * LINGERS_S).__next__
     with pytest.raises(trio.ClosedResourceError):
         await reactor.run()
     assert 6 * 0.4 * LINGERS_S < PASS_S
@@ -104,14 +98,7 @@ async def test_after_a_wait_in_vain_it_rests(script: tuple[Reactor, ScriptedEpol
 
 async def test_a_pass_ends_when_its_rounds_take_long(script: tuple[Reactor, ScriptedEpoll]) -> None:
     reactor, epoll = script
-    seconds = 0.0
-
-    def now() -> float:
-        nonlocal seconds
-        seconds += 0.6 * PASS_S
-        return seconds
-
-    reactor._now = now
+    reactor._now = count(step=0.6 * PASS_S).__next__
     with pytest.raises(trio.ClosedResourceError):
         await reactor.run()
     assert epoll.asked[-1] == [LINGER_S, 0], "two rounds of three fifths, and no third"
