@@ -124,16 +124,6 @@ class Load:
             time.sleep(0.05)
         return time.monotonic() - begun
 
-    def _logged(self, name: str) -> dict[str, Any]:
-        """Settings with which a client writes about its idempotence into the log file, if there is one."""
-        if self.log is None:
-            return {}
-        logger = logging.Logger(name, logging.DEBUG)
-        handler = logging.FileHandler(self.log)
-        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
-        logger.addHandler(handler)
-        return {"log_level": 7, "debug": "eos", "logger": logger}
-
     def _guarded(self, run: Any, number: int) -> None:
         try:
             run(number)
@@ -152,7 +142,7 @@ class Load:
                 "message.timeout.ms": 120000,
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 200,
-                **self._logged(f"load-{number}"),
+                **({} if self.log is None else logged(f"load-{number}", self.log)),
             }
         )
         owed = [0] * self.partitions
@@ -217,6 +207,15 @@ class Load:
                     self._reading.clear()
                     return
         consumer.close()
+
+
+def logged(name: str, log: Path) -> dict[str, Any]:
+    """Settings with which a client writes about its idempotence into the file, for `renumbering`."""
+    logger = logging.Logger(name, logging.DEBUG)
+    handler = logging.FileHandler(log)
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(name)s %(message)s", "%H:%M:%S"))
+    logger.addHandler(handler)
+    return {"log_level": 7, "debug": "eos", "logger": logger}
 
 
 def decoded(message: Message) -> tuple[int, int, Value]:

@@ -10,7 +10,8 @@ new epoch. So these records are there twice, by no fault of a broker.
 
 This is told apart from a broker that forgot a producer: only if each bump has "skipped sequence numbers" as its reason,
 and the batch refused before it began just where the skipped one says something is missing, or ended just before the
-skipped one (several were refused then, and librdkafka names the last), is the producer excused.
+skipped one (several were refused then, and librdkafka names the last), is the producer excused. More batches may have
+been on their way: each is out of order behind the one that was, which librdkafka then names as the refused one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from compat_tests.faults.cluster.checker import Renumbered
 
 _BUMP = re.compile(r"load-(\d+) DRAIN .* epoch bump for .*: (.*)$")
 _SKIPPED = re.compile(
-    r"load-(\d+) ERRSEQ .*skipped sequence numbers \(PID\S+, base seq (?P<base>\d+) > next seq (?P<next>\d+)\) "
+    r"load-(?P<producer>\d+) ERRSEQ .* for (?P<partition>\S+ \[\d+\]) with .*"
+    r"skipped sequence numbers \((?P<id>PID\S+), base seq (?P<base>\d+) > next seq (?P<next>\d+)\) "
     r"caused by previous failed request \((?P<error>\w+), actions \S+, base seq (?P<first>\d+)\.\.(?P<last>\d+)"
 )
 _SENT_AGAIN = {
@@ -40,6 +42,7 @@ def renumbered(log: Path | None) -> Renumbered:
     """Read the clients' log, if there is one: which producers bumped their epoch, and whether that excuses them."""
     found = Renumbered()
     blamed: set[int] = set()
+    skipped_by: dict[tuple[str, ...], int] = {}
     text = log.read_text(errors="replace") if log is not None and log.exists() else ""
     for line in text.splitlines():
         if bump := _BUMP.search(line):
@@ -53,14 +56,23 @@ def renumbered(log: Path | None) -> Renumbered:
             skipped = _SKIPPED.search(line)
             if skipped is None:
                 blamed.update(int(number) for number in re.findall(r"load-(\d+) ERRSEQ", line))
-            elif not _must_be_refused(skipped):
-                blamed.add(int(skipped[1]))
+                continue
+            whose = skipped.group("producer", "id", "partition")
+            if _must_be_refused(skipped, skipped_by.get(whose)):
+                skipped_by[whose] = int(skipped["base"])
+            else:
+                blamed.add(int(skipped["producer"]))
     found.excused -= blamed
     return found
 
 
-def _must_be_refused(skipped: re.Match[str]) -> bool:
-    """Whether what came before the skipped batch was refused, so that no broker may append this one."""
+def _must_be_refused(skipped: re.Match[str], skipped_before: int | None) -> bool:
+    """Whether what came before the skipped batch was refused, so that no broker may append this one.
+
+    *skipped_before*: where the batch began that was the last to be skipped, and rightly, of this partition.
+    """
     base, following, first, last = (int(skipped[name]) for name in ("base", "next", "first", "last"))
+    if skipped["error"] == "OUT_OF_ORDER_SEQUENCE_NUMBER":
+        return first == skipped_before and last + 1 == base
     is_missing = first == following or (first > following and last + 1 == base)
     return is_missing and skipped["error"] in _SENT_AGAIN

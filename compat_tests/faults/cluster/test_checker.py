@@ -61,6 +61,17 @@ base msgid 31, 81ms ago): recovering and retrying
 PID{Id:1,Epoch:0} epoch bump for 4 partition(s) with in-flight requests: skipped sequence numbers
 """
 
+MORE = """
+10:00:01.002 load-1 ERRSEQ [load-1#producer-7] [thrd:h:9092/2]: h:9092/2: ProduceRequest for faults [2] with \
+3 message(s) failed due to skipped sequence numbers (PID{Id:1,Epoch:0}, base seq 52 > next seq 30) \
+caused by previous failed request (OUT_OF_ORDER_SEQUENCE_NUMBER, actions Retry, base seq 40..51, base msgid 41, \
+0ms ago): recovering and retrying
+10:00:01.003 load-1 ERRSEQ [load-1#producer-7] [thrd:h:9092/2]: h:9092/2: ProduceRequest for faults [2] with \
+1 message(s) failed due to skipped sequence numbers (PID{Id:1,Epoch:0}, base seq 55 > next seq 30) \
+caused by previous failed request (OUT_OF_ORDER_SEQUENCE_NUMBER, actions Retry, base seq 52..54, base msgid 53, \
+0ms ago): recovering and retrying
+"""
+
 
 @pytest.mark.parametrize(
     ("log", "excused"),
@@ -73,6 +84,12 @@ PID{Id:1,Epoch:0} epoch bump for 4 partition(s) with in-flight requests: skipped
         (LOG.replace("NOT_LEADER_FOR_PARTITION", "NO_ERROR"), set()),
         (LOG + LOG.splitlines()[1].replace("skipped sequence numbers", "unknown producer id"), set()),
         (LOG.replace("skipped", "rewound"), set()),
+        (LOG + MORE, {1}),  # several were on their way
+        (MORE + LOG, set()),  # the first of them has no reason
+        (LOG + MORE.replace("base seq 55", "base seq 56"), set()),  # 55 is missing, and was not refused
+        (LOG + MORE.replace("40..51", "39..51"), set()),  # what was refused is not what was skipped
+        (LOG + MORE.replace("faults [2]", "faults [3]"), set()),
+        (LOG + MORE.replace("Epoch:0", "Epoch:1"), set()),
         ("", set()),
     ],
 )
