@@ -46,6 +46,8 @@ EXPLAINED = (
     "Controller moved to another broker",
     "ControllerMovedException",
     "NotControllerException",
+    # Another broker knew it earlier than the deposed controller itself, whose request it refuses.
+    "Received error STALE_CONTROLLER_EPOCH in",
     "actual expected epoch zk version",
     # A broker died, and it alone was in sync: brokers that sleep while another one is elected fall behind.
     "cannot become follower since the new leader -1 is unavailable",
