@@ -46,9 +46,9 @@ EXPLAINED = (
     "Controller moved to another broker",
     "ControllerMovedException",
     "NotControllerException",
+    "actual expected epoch zk version",
     # Another broker knew it earlier than the deposed controller itself, whose request it refuses.
     "Received error STALE_CONTROLLER_EPOCH in",
-    "actual expected epoch zk version",
     # A broker died, and it alone was in sync: brokers that sleep while another one is elected fall behind.
     "cannot become follower since the new leader -1 is unavailable",
     # The controller's request was on its way when the broker died.

@@ -10,8 +10,8 @@ new epoch. So these records are there twice, by no fault of a broker.
 
 This is told apart from a broker that forgot a producer: only if each bump has "skipped sequence numbers" as its reason,
 and the batch refused before it began just where the skipped one says something is missing, or ended just before the
-skipped one (several were refused then, and librdkafka names the last), is the producer excused. More batches may have
-been on their way: each is out of order behind the one that was, which librdkafka then names as the refused one.
+skipped one (several were refused then, and librdkafka names the last), is the producer excused. Batches behind the
+skipped one must be refused as well: for each of them librdkafka names the skipped one before it as its reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def renumbered(log: Path | None) -> Renumbered:
     """Read the clients' log, if there is one: which producers bumped their epoch, and whether that excuses them."""
     found = Renumbered()
     blamed: set[int] = set()
-    skipped_by: dict[tuple[str, ...], int] = {}
+    last_skipped: dict[tuple[str, ...], int] = {}
     text = log.read_text(errors="replace") if log is not None and log.exists() else ""
     for line in text.splitlines():
         if bump := _BUMP.search(line):
@@ -58,8 +58,8 @@ def renumbered(log: Path | None) -> Renumbered:
                 blamed.update(int(number) for number in re.findall(r"load-(\d+) ERRSEQ", line))
                 continue
             whose = skipped.group("producer", "id", "partition")
-            if _must_be_refused(skipped, skipped_by.get(whose)):
-                skipped_by[whose] = int(skipped["base"])
+            if _must_be_refused(skipped, last_skipped.get(whose)):
+                last_skipped[whose] = int(skipped["base"])
             else:
                 blamed.add(int(skipped["producer"]))
     found.excused -= blamed
