@@ -318,8 +318,8 @@ class Cluster:
     def wait(
         self, condition: Callable[[], object], what: str | Callable[[], str], timeout: float = 120, pause: float = 0.1
     ) -> None:
-        """Return when *condition* holds; it does not while a client's question in it is refused or not answered. Raises
-        NodeFailed with the ends of all logs when it does not in time.
+        """Return when *condition* holds; it does not while a question in it, of a client's or to ZooKeeper, is refused
+        or not answered. Raises NodeFailed with the ends of all logs when it does not in time.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -330,7 +330,7 @@ class Cluster:
             try:
                 if condition():
                     return
-            except KafkaException as refused:
+            except (KafkaException, TimeoutError) as refused:
                 refusal = refused
             if time.monotonic() > deadline:
                 said = what if isinstance(what, str) else what()
@@ -376,7 +376,7 @@ class Cluster:
             node.pause()
         try:
             with suppress(NoNodeError):
-                self.tree.ask(lambda client: client.delete("/controller"))
+                self.tree.ask(lambda client: client.delete_async("/controller"))
             with suppress(NodeFailed):
                 self.wait(lambda: self.tree.controller() in wanted, "", min(session_s * 0.7, 20))
         finally:

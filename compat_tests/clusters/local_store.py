@@ -121,9 +121,6 @@ class LocalClient:
         """End the connection; the session is left to the store."""
         self._socket.close()
 
-    def stop(self) -> None:
-        """As kazoo has it."""
-
     def get(self, path: str) -> tuple[bytes, SimpleNamespace]:
         """Return data and numbers of a node. Raises NoNodeError."""
         found = self._node(path)

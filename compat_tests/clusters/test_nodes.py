@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from compat_tests.clusters.harness import Cluster
 from compat_tests.clusters.nodes import STARTED, KafkaNode, NodeFailed, OurNode
 from compat_tests.harness.ports import free_ports
 
@@ -47,6 +50,33 @@ def test_kafka_whose_session_expired_is_started_again(tmp_path: Path) -> None:
     finally:
         kafka.kill()
     assert not kafka.wants_another_start, "it was killed"
+
+
+def test_a_cluster_that_waits_starts_it_again(tmp_path: Path) -> None:
+    kafka = node(KafkaNode, tmp_path, f"{FATAL}\n{EXPIRED}")
+    failed = node(KafkaNode, tmp_path / "failed", FATAL)
+    with closing(Cluster(tmp_path, [])) as cluster:
+        cluster.nodes |= {1: kafka, 2: failed}
+        for each in cluster.nodes.values():
+            each.start()
+        cluster.wait(lambda: kafka.accepts and not failed.alive, "one is open, one has ended")
+        assert kafka.log_text().count(STARTED) == 2
+        with pytest.raises(NodeFailed, match="waited 0 s in vain until it is open"):
+            cluster.wait(lambda: failed.accepts, "it is open", timeout=0)
+        assert failed.log_text().count(STARTED) == 1
+
+
+@pytest.mark.parametrize("refused", [KafkaException(KafkaError(KafkaError._TIMED_OUT)), TimeoutError("no answer")])
+def test_a_question_without_an_answer_does_not_hold(refused: Exception, tmp_path: Path) -> None:
+    answers = iter([refused, True])
+
+    def holds() -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    Cluster(tmp_path, []).wait(holds, "it answers", pause=0)
 
 
 @pytest.mark.parametrize(

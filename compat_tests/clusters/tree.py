@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError, SessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from compat_tests.clusters.local_store import LocalClient
 
-T = TypeVar("T")
-ANSWER_S = 120
+ANSWER_S = 120.0
 _AWAY = (ConnectionLoss, OperationTimeoutError, SessionExpiredError)
 """How kazoo ends what was under way when its connection or its session did: it connects again by itself."""
 
@@ -32,37 +31,64 @@ class State:
     version: int
 
 
+class Session:
+    """A session with ZooKeeper, with as much of kazoo's face as is wanted here. Each question may be asked twice, and
+    is when the connection has ended meanwhile. While no server is there kazoo keeps questions for as long as that
+    lasts; here they raise TimeoutError after *answer_s*.
+    """
+
+    def __init__(self, connect: str, answer_s: float = ANSWER_S) -> None:
+        logging.getLogger("kazoo").setLevel(logging.ERROR)
+        self._connect = connect
+        self._answer_s = answer_s
+        self._kazoo = KazooClient(connect, timeout=30)
+        self._kazoo.start(timeout=ANSWER_S)
+
+    def close(self) -> None:
+        """End it."""
+        self._kazoo.stop()
+        self._kazoo.close()
+
+    def get(self, path: str) -> Any:
+        """Return data and numbers of a node. Raises NoNodeError."""
+        return self.ask(lambda client: client.get_async(path))
+
+    def exists(self, path: str) -> Any:
+        """Return the numbers of a node, None when there is none."""
+        return self.ask(lambda client: client.exists_async(path))
+
+    def get_children(self, path: str) -> Any:
+        """Return the names below a node. Raises NoNodeError."""
+        return self.ask(lambda client: client.get_children_async(path))
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """Return what kazoo's client answers in the end to one of its `…_async` calls; raises what that does."""
+        deadline = time.monotonic() + self._answer_s
+        while True:
+            try:
+                return question(self._kazoo).get(timeout=max(0.0, deadline - time.monotonic()))
+            except KazooTimeoutError:
+                raise TimeoutError(f"ZooKeeper at {self._connect} did not answer in {self._answer_s:g} s") from None
+            except _AWAY:
+                time.sleep(0.1)
+
+
 class Tree:
-    """A connection to the ZooKeeper of the cluster, or to the socket of a store (a path); close it."""
+    """A connection to the ZooKeeper of the cluster, or to the socket of a store (a path); close it. What it is asked
+    raises TimeoutError, or the store's OSError, when that does not answer.
+    """
 
     def __init__(self, connect: str) -> None:
-        if connect.startswith("/"):
-            self.client: Any = LocalClient(connect)
-            return
-        logging.getLogger("kazoo").setLevel(logging.ERROR)
-        self.client = KazooClient(connect, timeout=30)
-        self.client.start(timeout=ANSWER_S)
+        self._client: Any = LocalClient(connect) if connect.startswith("/") else Session(connect)
 
     def close(self) -> None:
         """End the session."""
-        self.client.stop()
-        self.client.close()
-
-    def ask(self, question: Callable[[Any], T]) -> T:
-        """Return the client's answer to what may be asked twice; it is when the connection has ended meanwhile."""
-        deadline = time.monotonic() + ANSWER_S
-        while True:
-            try:
-                return question(self.client)
-            except _AWAY:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        self._client.close()
 
     def json(self, path: str) -> Any:
         """Return the JSON of a node, None when there is none."""
         try:
-            data, _ = self.ask(lambda client: client.get(path))
+            data, _ = self._client.get(path)
         except NoNodeError:
             return None
         return json.loads(data)
@@ -70,18 +96,15 @@ class Tree:
     def children(self, path: str) -> list[str]:
         """Return the names below a node, sorted; none when it is not there."""
         try:
-            return sorted(self.ask(lambda client: client.get_children(path)))
+            return sorted(self._client.get_children(path))
         except NoNodeError:
             return []
-
-    def _stat(self, path: str) -> Any:
-        return self.ask(lambda client: client.exists(path))
 
     def brokers(self) -> dict[int, int]:
         """Return the registered brokers: id → broker epoch."""
         found = {}
         for name in self.children("/brokers/ids"):
-            stat = self._stat(f"/brokers/ids/{name}")
+            stat = self._client.exists(f"/brokers/ids/{name}")
             if stat is not None:
                 found[int(name)] = stat.czxid
         return found
@@ -104,7 +127,7 @@ class Tree:
         """Return a partition's state."""
         path = f"/brokers/topics/{topic}/partitions/{index}/state"
         try:
-            data, stat = self.ask(lambda client: client.get(path))
+            data, stat = self._client.get(path)
         except NoNodeError:
             return None
         node = json.loads(data)
@@ -119,12 +142,6 @@ class Tree:
         """Return the names of all topics."""
         return self.children("/brokers/topics")
 
-
-@contextmanager
-def tree(connect: str) -> Iterator[Tree]:
-    """A connection for a while."""
-    one = Tree(connect)
-    try:
-        yield one
-    finally:
-        one.close()
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """Return what ZooKeeper answers to one of kazoo's `…_async` calls; raises what that does."""
+        return self._client.ask(question)

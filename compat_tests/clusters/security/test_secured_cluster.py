@@ -191,13 +191,13 @@ def test_nothing_is_open(safe: Safe) -> None:
         endpoints = safe.tree.json(f"/brokers/ids/{number}")["endpoints"]
         assert [endpoint.partition(":")[0] for endpoint in endpoints] == ["SASL_SSL"]
     for path in ("/brokers/topics", "/controller_epoch"):
-        lists, _ = safe.tree.ask(lambda client, path=path: client.get_acls(path))
+        lists, _ = safe.tree.ask(lambda client, path=path: client.get_acls_async(path))
         may = {(each.id.scheme, each.id.id): each.perms for each in lists if each.id.scheme != "x509"}
         assert may == {("sasl", ZOOKEEPER_USER): Permissions.ALL, ("world", "anyone"): Permissions.READ}, path
     with pytest.raises(NoAuthError):
-        safe.tree.ask(lambda client: client.get_children("/config/users"))
+        safe.tree.ask(lambda client: client.get_children_async("/config/users"))
     with pytest.raises(NoAuthError):
-        safe.tree.ask(lambda client: client.set("/controller_epoch", b"99"))
+        safe.tree.ask(lambda client: client.set_async("/controller_epoch", b"99"))
 
 
 def make_user(safe: Safe, user: str) -> None:
