@@ -61,21 +61,22 @@ def main() -> None:
         .load()
         .select(F.explode(F.split(F.col("value").cast("string"), " ")).alias("key"))
     )
-    query = (
-        words.groupBy("key")
-        .count()
-        .select("key", F.col("count").cast("string").alias("value"))
-        .writeStream.format("kafka")
-        .outputMode("update")
-        .option("kafka.bootstrap.servers", arguments.bootstrap)
-        .option("topic", counts)
-        # Where Spark keeps its place: give a lasting directory, and a restart goes on where this run ended.
-        .option("checkpointLocation", tempfile.mkdtemp())
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    spark.stop()
+    # Where Spark keeps its place: give a lasting directory, and a restart goes on where this run ended.
+    with tempfile.TemporaryDirectory(prefix="spark-stream-") as place:
+        query = (
+            words.groupBy("key")
+            .count()
+            .select("key", F.col("count").cast("string").alias("value"))
+            .writeStream.format("kafka")
+            .outputMode("update")
+            .option("kafka.bootstrap.servers", arguments.bootstrap)
+            .option("topic", counts)
+            .option("checkpointLocation", place)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        spark.stop()
 
     consumer = KafkaConsumer(bootstrap_servers=arguments.bootstrap)
     partitions = [TopicPartition(counts, number) for number in consumer.partitions_for_topic(counts)]

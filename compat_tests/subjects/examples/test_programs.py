@@ -54,11 +54,15 @@ def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
 
 @pytest.mark.jvm
 @case("spark_stream.py", "spark")
-def test_spark_stream(bootstrap: str, unique: Callable[..., str]) -> None:
+def test_spark_stream(
+    bootstrap: str, unique: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     printed = run("spark_stream.py", "--bootstrap", bootstrap, "--topic", unique(), timeout=600, spark=True)
     assert dict(line.split() for line in printed.splitlines()) == {"the": "30", "dog": "20"} | dict.fromkeys(
         ["brown", "fox", "jumps", "lazy", "over", "quick", "sleeps"], "10"
     )
+    assert not list(tmp_path.glob("spark-stream-*"))
 
 
 def test_without_a_broker_a_program_says_so_in_one_line(tmp_path: Path) -> None:

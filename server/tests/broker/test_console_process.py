@@ -105,7 +105,8 @@ def test_dev_brings_one_along(tmp_path: Path) -> None:
     pytest.importorskip("hypercorn")
     pytest.importorskip("starlette")
     command = [sys.executable, "-P", "-m", "barnabas", "dev", "--console", "--topic", "seen"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # One is killed, and leaves its files behind.
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     for number in (signal.SIGTERM, signal.SIGKILL):
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as process:
             assert process.stdout is not None
