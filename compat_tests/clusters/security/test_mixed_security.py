@@ -333,7 +333,7 @@ def test_tokens_are_the_same_texts(both: Both) -> None:
         assert side.ask(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, ending, "bob").error_code == 0
         changes = both.tree.children("/delegation_token/token_changes")
         last = f"/delegation_token/token_changes/{changes[-1]}"
-        data, _ = both.tree.ask(lambda client, last=last: client.get(last))
+        data, _ = both.tree.ask(lambda client, last=last: client.get_async(last))
         assert data.decode() == made.token_id
     assert texts[0] == texts[1]
     assert len({len(name) for name in changes}) == 1
