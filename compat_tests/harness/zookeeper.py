@@ -34,6 +34,8 @@ from compat_tests.harness.processes import pause
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 30
+# A server that starts takes a connection now and then that it never answers: then another one is made.
+SERVING_TIMEOUT_S = 3
 JAVA_OPTIONS = (
     "-Xmx128m",
     "-XX:+UseSerialGC",
@@ -147,7 +149,7 @@ class ZooKeeper:
     def serving(self) -> bool:
         """Whether requests are answered now."""
         try:
-            return self.ask(b"srvr").startswith("Zookeeper version")
+            return self.ask(b"srvr", SERVING_TIMEOUT_S).startswith("Zookeeper version")
         except OSError:
             return False
 
