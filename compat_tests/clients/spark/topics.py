@@ -178,11 +178,11 @@ class Topics:
         self._producers.clear()
 
 
-def wait_for(done: Callable[[], bool]) -> None:
-    """Return when *done* says so; an assertion fails after WAIT_TIMEOUT_S."""
-    deadline = time.monotonic() + WAIT_TIMEOUT_S
+def wait_for(done: Callable[[], bool], timeout: float = WAIT_TIMEOUT_S) -> None:
+    """Return when *done* says so; an assertion fails after *timeout* seconds."""
+    deadline = time.monotonic() + timeout
     while not done():
-        assert time.monotonic() < deadline, f"not within {WAIT_TIMEOUT_S} s"
+        assert time.monotonic() < deadline, f"not within {timeout} s"
         time.sleep(0.05)
 
 

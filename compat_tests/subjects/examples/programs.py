@@ -35,8 +35,10 @@ def attempt(program: str, *arguments: str, timeout: float, spark: bool = False) 
     )
 
 
-def run_and_kill(program: str, *arguments: str, when: Callable[[], bool], log: Path) -> None:
-    """Start an example that uses Spark and kill it, with the JVM it has started, as soon as *when* is true."""
+def run_and_kill(program: str, *arguments: str, when: Callable[[], bool], log: Path, timeout: float) -> None:
+    """Start an example that uses Spark and kill it, with the JVM it has started, as soon as *when* is true, as it must
+    be in time.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLES / program), *arguments],
@@ -52,7 +54,7 @@ def run_and_kill(program: str, *arguments: str, when: Callable[[], bool], log: P
             assert process.poll() is None, f"{program} ended too early:\n{log.read_text()[-4000:]}"
             return when()
 
-        wait_for(ready)
+        wait_for(ready, timeout)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -140,7 +140,7 @@ def test_killed_and_started_again(day: Day, topics: Topics, tmp_path: Path) -> N
     command = arguments(topics, topic, directory)
     # First between two batches of Spark's: the one with the second shift's data and the one that closes its windows.
     reached = directory / "checkpoints" / "topic" / "commits" / "2"
-    run_and_kill("pipeline/run.py", *command, when=reached.exists, log=tmp_path / "killed.log")
+    run_and_kill("pipeline/run.py", *command, when=reached.exists, log=tmp_path / "killed.log", timeout=RUN_TIMEOUT_S)
     # Then while the third shift is sent, or soon after.
     stored_lines = len(topics.read(f"{topic}.events"))
     run_and_kill(
@@ -148,6 +148,7 @@ def test_killed_and_started_again(day: Day, topics: Topics, tmp_path: Path) -> N
         *command,
         when=lambda: len(topics.read(f"{topic}.events")) > stored_lines,
         log=tmp_path / "killed again.log",
+        timeout=RUN_TIMEOUT_S,
     )
     assert not (directory / "report.json").exists()
     printed = run("pipeline/run.py", *command, timeout=RUN_TIMEOUT_S, spark=True)
