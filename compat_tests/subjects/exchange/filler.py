@@ -136,13 +136,20 @@ class Filler:
         """
         name = self.topic("transactions", 2, KEEP, self.abilities.small)
         plain, first, second = self.producer("gzip"), self.transactional("first"), self.transactional("second")
+        groups = ((first, "in-transactions"), (second, "in-transactions-2"))
+        # librdkafka's producer asks for a group's coordinator only so often; then it waits until a connection ends, ten
+        # minutes if need be. So its first answer must not be that the topic of the offsets is being made.
+        for _, group in groups:
+            reader = self.consumer(group)
+            reader.committed([TopicPartition(name, 0)], TIMEOUT_S)
+            reader.close()
         for turn in range(6):
             for producer in (first, second):
                 producer.begin_transaction()
             self.send(first, name, 0, self.some_records(12), size=5)
             self.send(plain, name, 0, self.some_records(3))
             self.send(second, name, turn % 2, self.some_records(12), size=5)
-            for producer, group in ((first, "in-transactions"), (second, "in-transactions-2")):
+            for producer, group in groups:
                 offsets = [TopicPartition(name, 0, turn * 5 + 1, f"turn {turn}")]
                 reader = self.consumer(group)
                 producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), TIMEOUT_S)

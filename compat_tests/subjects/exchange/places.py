@@ -26,6 +26,8 @@ from compat_tests.harness.processes import run
 from compat_tests.subjects.exchange.filler import PENDING, until
 from compat_tests.subjects.exchange.picture import OFFSETS, QUIET, Picture
 
+FAILED_LOG_SIZE = 40_000
+"""Of what a broker said before its block failed: its stop alone says 5,000."""
 BROKER = 1
 SETTINGS = {
     "num.partitions": "1",
@@ -116,9 +118,9 @@ class Serving:
         return self.node
 
     def __exit__(self, failed: object, *_: object) -> None:
-        self.node.stop()
         if failed is not None:
-            print(self.node.log_tail())
+            print(self.node.log_tail(FAILED_LOG_SIZE))
+        self.node.stop()
 
 
 def verify(directory: Path) -> None:

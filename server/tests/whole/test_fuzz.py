@@ -35,6 +35,7 @@ CONNECTIONS = 6
 PATIENCE_S = 2.0
 """Virtual. Who waits longer for his answer (a join, a long poll) is cut off, which is part of the test."""
 PATIENCE_REAL_S = 0.2
+HANGS_S = 240
 WITNESS = "witness"
 ROUND = 60
 SERVED = tuple(api for api in APIS if api.is_served(clustered=False, telemetry=True))
@@ -325,10 +326,11 @@ async def test_over_sockets(damage: float, tmp_path: Path, errors: Errors) -> No
         plan = 10 * versions(SERVED)
         world.rng.shuffle(plan)
         for at in range(0, len(plan), 4 * ROUND):
-            await attack(broker, world, plan[at : at + 4 * ROUND], damage=damage, dial=dialled)
-            errors.none(f"requests {at} and following")
-            await witness.testify()
-            await provide(witness.client)
+            with trio.fail_after(HANGS_S):  # and says where, with less broken than the limit of a test leaves
+                await attack(broker, world, plan[at : at + 4 * ROUND], damage=damage, dial=dialled)
+                errors.none(f"requests {at} and following")
+                await witness.testify()
+                await provide(witness.client)
         with trio.fail_after(60):
             await until(lambda: not broker.parts.reactor.connections)
 
