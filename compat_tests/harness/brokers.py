@@ -200,15 +200,15 @@ def wait_until_open(broker: Broker, timeout: float = START_TIMEOUT_S) -> None:
     raise BrokerFailed(f"{broker.name} did not open {broker.bootstrap}:\n{broker.log_tail()}")
 
 
-def wait_for_groups(bootstrap: str, timeout: float = START_TIMEOUT_S) -> None:
-    """Return when a coordinator of groups answers. Raises BrokerFailed.
+def wait_for_groups(bootstrap: str, group: str = "compat-no-group", timeout: float = START_TIMEOUT_S) -> None:
+    """Return when the coordinator of this group answers. Raises BrokerFailed.
 
     Apache Kafka makes `__consumer_offsets` when it is first wanted, and says NOT_COORDINATOR until it has loaded it.
     A librdkafka consumer that hears this when it looks for its offsets does not ask again.
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "compat-no-group", "log_level": 2})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 2})
     deadline = time.monotonic() + timeout
     try:
         while True:
@@ -221,7 +221,7 @@ def wait_for_groups(bootstrap: str, timeout: float = START_TIMEOUT_S) -> None:
             if problem is None:
                 return
             if time.monotonic() > deadline:
-                raise BrokerFailed(f"{bootstrap} has no coordinator of groups: {problem}")
+                raise BrokerFailed(f"{bootstrap} has no coordinator of group {group}: {problem}")
             time.sleep(0.1)
     finally:
         consumer.close()

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 )
 from kafka.admin import KafkaAdminClient
 
+from compat_tests.harness.brokers import wait_for_groups
 from compat_tests.subjects.exchange.picture import COMPACTED, OFFSETS, QUIET
 
 TIMEOUT_S = 120
@@ -139,10 +140,8 @@ class Filler:
         groups = ((first, "in-transactions"), (second, "in-transactions-2"))
         # librdkafka's producer asks for a group's coordinator only so often; then it waits until a connection ends, ten
         # minutes if need be. So its first answer must not be that the topic of the offsets is being made.
-        for _, group in groups:
-            reader = self.consumer(group)
-            reader.committed([TopicPartition(name, 0)], TIMEOUT_S)
-            reader.close()
+        for group in (*(group for _, group in groups), PENDING):
+            wait_for_groups(self.bootstrap, group, TIMEOUT_S)
         for turn in range(6):
             for producer in (first, second):
                 producer.begin_transaction()
