@@ -27,6 +27,7 @@ from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.processes import Background, Failed
 
 pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+FIRST = ("plain", OWN)
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +65,10 @@ def subject(side: Side, context: Context) -> Iterator[Callable[[str], Subject]]:
 
 
 def rows() -> list[object]:
-    """By place; those that need three brokers and patience are for `--all`."""
+    """By place; those that need other brokers than one with its defaults, and patience, are for `--all`."""
     order = list(dict.fromkeys(row.place for row in ROWS))
     return [
-        pytest.param(row, id=row.name, marks=pytest.mark.campaign if row.place == "three" else ())
+        pytest.param(row, id=row.name, marks=() if row.place in FIRST else pytest.mark.campaign)
         for row in sorted(ROWS, key=lambda row: order.index(row.place))
     ]
 

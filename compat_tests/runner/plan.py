@@ -38,6 +38,10 @@ LINKS = "barnabas/"
 """Where the packages are collected through their links."""
 PARTS = 4
 """Of the fast tests."""
+WAITING = ("compat_tests/subjects/quotas/", "compat_tests/subjects/share_groups/")
+"""Few tests, which wait for most of their time until a lock or a window of time ends: they begin early, beside those
+that compute.
+"""
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,7 @@ def _weight(chosen: Iterable[Group]) -> float:
         group.count
         * (10 if "campaign" in group.markers else 1)
         * (3 if "jvm" in group.markers or group.file.startswith(LINKS) else 1)
+        * (4 if group.file.startswith(WAITING) else 1)
         + group.limit_s / 3
         for group in chosen
     )

@@ -16,6 +16,7 @@ from compat_tests.runner.plan import (
     FRANZ,
     JARS,
     PURE_TOO,
+    WAITING,
     Group,
     Plan,
     beginning,
@@ -138,7 +139,20 @@ def test_with_native_some_fast_tests_run_without_it_too() -> None:
 
 
 def test_the_files_of_both_ways_exist() -> None:
-    assert all((PROJECT_ROOT / place).exists() for place in PURE_TOO)
+    assert all((PROJECT_ROOT / place).exists() for place in (*PURE_TOO, *WAITING))
+
+
+def test_those_that_wait_begin_before_as_many_that_compute() -> None:
+    found = [
+        Group("compat_tests/cat/test_cat.py", frozenset({"slow"}), 60),
+        Group(f"{WAITING[0]}test_rates.py", frozenset({"slow"}), 20),
+        Group("compat_tests/java/test_cases.py", frozenset({"slow"}), 90),
+    ]
+    assert list(steps(plan(found, HERE, everything=False))) == [
+        "compat_tests/java",
+        WAITING[0].removesuffix("/"),
+        "compat_tests/cat",
+    ]
 
 
 @pytest.mark.parametrize(("everything", "cases", "campaign"), [(False, 303, 41), (True, 343, 0)])

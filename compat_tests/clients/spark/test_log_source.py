@@ -43,7 +43,8 @@ IN_SEGMENTS = 3000
 """Records of about 1 KiB in segments of 1 MiB, one a second."""
 
 
-APACHE_KAFKAS = pytest.mark.parametrize("place", ["kafka"], indirect=True)
+KAFKAS = pytest.param("kafka", marks=pytest.mark.campaign)
+APACHE_KAFKAS = pytest.mark.parametrize("place", [KAFKAS], indirect=True)
 
 
 def case(title: str) -> pytest.MarkDecorator:
@@ -85,7 +86,7 @@ def session(spark: SparkSession) -> SparkSession:
     return spark
 
 
-@pytest.fixture(scope="module", params=["barnabas", "kafka"])
+@pytest.fixture(scope="module", params=["barnabas", KAFKAS])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Each broker in turn, with topics of all kinds; transactions and compaction in Apache Kafka's."""
     directory = tmp_path_factory.mktemp(request.param)

@@ -29,7 +29,7 @@ def test_all_are_run() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [pytest.param(name, marks=[pytest.mark.jvm] if "spark" in name else []) for name in MODULES],
+    [pytest.param(name, marks=[pytest.mark.jvm, pytest.mark.campaign] if "spark" in name else []) for name in MODULES],
 )
 def test_an_example_of_tests(module: str, tmp_path: Path) -> None:
     assert _passed(tmp_path, module) == MODULES[module]
