@@ -37,6 +37,7 @@ from barnabas.replication import (
     NoSuchNode,
     StoreError,
     TopicDefaults,
+    TopicImage,
     TopicRequest,
     name_fault,
     new_partition_count,
@@ -279,6 +280,7 @@ class TopicRequests:
         """
         codes: dict[str, ErrorCode] = {}
         requests = list({request.name: request for request in requests}.values())
+        there = self._decided().keys() & {request.name for request in requests}
         try:
             outcomes = await self.create_topics(requests, timeout_ms=int(AUTO_CREATE_WAIT_S * 1000), charge=charge)
         except KafkaError:
@@ -286,7 +288,11 @@ class TopicRequests:
         exist = [name for name, outcome in outcomes.items() if _exists(outcome)]
         if exist:
             with trio.move_on_after(AUTO_CREATE_WAIT_S):
-                await self._member.image_until(lambda image: all(_has_leaders(image, name) for name in exist))
+                await self._member.image_until(
+                    lambda image: all(
+                        _has_leaders(image, name) or (name in there and self._is_leaving(name)) for name in exist
+                    )
+                )
         for name, outcome in outcomes.items():
             code = ErrorCode.NONE if outcome.error is None else outcome.error.code
             if name in exist:
@@ -297,10 +303,19 @@ class TopicRequests:
             codes[name] = code
         return codes
 
+    def _decided(self) -> Mapping[str, TopicImage]:
+        """The topics of the controller, if this broker is the controller."""
+        return self._member.machine().image.topics if self._member.is_active else {}
+
+    def _is_leaving(self, name: str) -> bool:
+        """Whether a topic that was there is being deleted, or is gone: then waiting for its leaders is in vain."""
+        return self._member.is_active and (name in self._member.machine().deleting or name not in self._decided())
+
     async def _leave_topics(self, requests: Iterable[TopicRequest], charge: Charge) -> dict[str, TopicOutcome]:
         """Write topics for the controller, another broker, to find; as Apache Kafka's brokers do.
 
-        A topic written has the error TOPIC_ALREADY_EXISTS: the caller then waits for its leaders.
+        A topic written has the error TOPIC_ALREADY_EXISTS: the caller then waits for its leaders. One that is being
+        deleted has LEADER_NOT_AVAILABLE: it is to be asked for again.
         """
         config = self._config()
         outcomes: dict[str, TopicOutcome] = {}
@@ -313,6 +328,9 @@ class TopicRequests:
         defaults = TopicDefaults(config.get_int("num.partitions"), config.get_int("default.replication.factor"))
         for request in requests:
             outcome = outcomes[request.name] = TopicOutcome()
+            if request.name in deleting and not _has_leaders(self._member.image, request.name):
+                outcome.error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "The topic is being deleted.")
+                continue
             try:
                 outcome.new = plan_creation(
                     self._member.image,

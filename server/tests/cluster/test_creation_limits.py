@@ -1,20 +1,22 @@
-"""What the controller refuses to create and to store: auto-creation obeys the limit of partitions per request, and
-settings that the store does not take get an error of their own.
+"""What the controller refuses to create and to store: auto-creation obeys the limit of partitions per request, and does
+not wait for a topic that is being deleted; settings that the store does not take get an error of their own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
 from barnabas.kproto import ErrorCode, KafkaError
-from barnabas.replication import MAX_NEW_PARTITIONS, TopicRequest
+from barnabas.replication import MAX_NEW_PARTITIONS, EmbeddedStore, TopicRequest
 from barnabas.server.testing import embedded_cluster
-from barnabas.server.tests.cluster.controller_driver_rig import running
+from barnabas.server.tests.cluster.controller_driver_rig import BROKER, FilesInMemory, running
 
 E = ErrorCode
 
@@ -41,6 +43,46 @@ async def test_topics_being_created_are_bounded_over_all_clients(
         rig.topics.auto_create_soon(["later"])
         with trio.fail_after(30):
             await rig.member.image_until(lambda image: "later" in image.topics)
+
+
+async def test_auto_creation_does_not_wait_for_a_topic_that_is_being_deleted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Neither the controller's nor another broker's."""
+
+    async def slowly(work: Callable[[], None]) -> None:
+        await trio.sleep(10)
+        work()
+
+    store = EmbeddedStore.open(FilesInMemory(), run_io=slowly)
+    async with running(store) as rig, running(store, broker=replace(BROKER, id=2)) as other:
+        assert not other.member.is_active
+        async with trio.open_nursery() as nursery:
+            assert await rig.create("t") == [E.NONE]
+            nursery.start_soon(partial(rig.topics.delete_topics, ["t"], timeout_ms=60_000))
+            await rig.member.image_until(lambda image: "t" not in image.topics)
+            begun = trio.current_time()
+            for each in (rig, other):
+                assert await each.topics.auto_create(["t"]) == {"t": E.LEADER_NOT_AVAILABLE}
+            assert trio.current_time() == begun
+            assert "t" in rig.member.machine().deleting
+
+
+async def test_auto_creation_stops_waiting_when_the_topic_is_deleted(autojump_clock: trio.testing.MockClock) -> None:
+    """It waits for a leader, which none of the replicas can be."""
+    async with running() as rig, trio.open_nursery() as nursery:
+        rig.replicas.broken.add("t")
+        assert await rig.create("t", timeout_ms=0) == [E.REQUEST_TIMED_OUT]
+        await trio.testing.wait_all_tasks_blocked()
+        begun = trio.current_time()
+
+        async def delete() -> None:
+            await trio.sleep(0.5)
+            await rig.topics.delete_topics(["t"], timeout_ms=60_000)
+
+        nursery.start_soon(delete)
+        assert await rig.topics.auto_create(["t"]) == {"t": E.LEADER_NOT_AVAILABLE}
+        assert trio.current_time() == pytest.approx(begun + 0.5)
 
 
 async def test_many_topics_are_planned_in_portions() -> None:
