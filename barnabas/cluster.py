@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "ClusterBroker", "ClusterStore"]
 
 SESSION_MS = 6000
+CONNECTION_MS = 18_000
 STOP_S = 30.0
 AGAIN_S = 0.1
 OWN = ("broker.id", "node.id", "listeners", "advertised.listeners", "zookeeper.connect", "metadata.store.socket")
@@ -484,5 +485,6 @@ def _defaults(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
         "zookeeper.session.timeout.ms": SESSION_MS,
+        "zookeeper.connection.timeout.ms": CONNECTION_MS,
     }
     return {key: str(value) for key, value in values.items()}

@@ -127,6 +127,7 @@ def broker_command(number: int, port: int, connect: str, data: Path, more: list[
         "offsets.topic.replication.factor=3",
         # With the default of 18 s it takes longer until a dead broker's partitions are led by another.
         "zookeeper.session.timeout.ms=6000",
+        "zookeeper.connection.timeout.ms=18000",  # when it starts; without this it waits as long as a session lasts
         *more,
     ]
     return [sys.executable, "-m", "barnabas", "serve", *(word for one in settings for word in ("--set", one))]

@@ -40,6 +40,7 @@ BROKER_PORT, ZOOKEEPER_PORT = 9092, 2181
 # Short times, so that a round of failure takes seconds; otherwise what a careful operator sets.
 SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "zookeeper.connection.timeout.ms": "60000",  # a start is late on a busy machine, and no failure
     "replica.lag.time.max.ms": "5000",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",

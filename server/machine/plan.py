@@ -21,6 +21,8 @@ from barnabas.server.machine.store_process import SOCKET
 
 STORE: Final = "store"
 SESSION_MS: Final = 6000
+CONNECTION_MS: Final = 18_000
+"""How long a starting broker waits for the store: as with sessions of the usual length."""
 _OURS: Final = ("broker.id", "node.id", "zookeeper.connect", "metadata.store.socket")
 _ADDRESSES: Final = ("listeners", "advertised.listeners")
 _PORT: Final = re.compile(r":([0-9]+)\s*$")
@@ -141,6 +143,7 @@ def _defaults(static: Mapping[str, str], wishes: Wishes) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": in_sync,
         # All on one machine: the network is no reason for silence.
         "zookeeper.session.timeout.ms": SESSION_MS,
+        "zookeeper.connection.timeout.ms": CONNECTION_MS,
     }
     if wishes.file is None:
         values["group.initial.rebalance.delay.ms"] = 0  # as for a broker alone without a file

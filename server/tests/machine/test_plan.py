@@ -42,6 +42,7 @@ def test_nothing_said() -> None:
         assert config.get_int("default.replication.factor") == 3
         assert config.get_int("min.insync.replicas") == 2
         assert config.get_int("zookeeper.session.timeout.ms") == 6000
+        assert config.get_optional_int("zookeeper.connection.timeout.ms") == 18_000
         assert config.get_int("group.initial.rebalance.delay.ms") == 0
 
 
