@@ -45,13 +45,25 @@ class World:
         self._tokens: dict[str, tuple[Token, Token]] = {}
         versions = self.ask(ApiKey.API_VERSIONS, 0, {})
         self.served = {each.api_key: (each.min_version, each.max_version) for each in versions.api_keys}
-        (self.broker_id,) = [each.node_id for each in self.ask(ApiKey.METADATA, 9, {"topics": []}).brokers]
+        self.broker_id = self._its_id()
         for key_type in (0, 1):
             self.until_served(ApiKey.FIND_COORDINATOR, 3, {"key": "any", "key_type": key_type})
 
     def ask(self, key: ApiKey, version: int, values: Values) -> Any:
         """As the super user."""
         return self.admin.ask(request(key, version, values), version)
+
+    def _its_id(self) -> int:
+        """The broker's, when it knows of itself: Apache Kafka accepts connections before its controller has told it."""
+        found: list[int] = []
+
+        def is_known() -> bool:
+            found[:] = [each.node_id for each in self.ask(ApiKey.METADATA, 9, {"topics": []}).brokers]
+            return bool(found)
+
+        self.wait(is_known, "a broker in the metadata")
+        [broker_id] = found
+        return broker_id
 
     def until_served(self, key: ApiKey, version: int, values: Values) -> Any:
         """The first answer without a code of `COMING`; one with another code raises AssertionError."""
