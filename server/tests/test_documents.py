@@ -29,6 +29,7 @@ OTHERS = {
     "metadata.version",
     "streams.version",
     *("schema.registry.url", "basic.auth.user.info", "metadata.recovery.strategy"),
+    *("socket.timeout.ms", "transaction.timeout.ms"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
 }
 # Stand for a name of the reader's choice.

@@ -170,6 +170,8 @@ def fill_transactions(topics: Topics) -> None:
                 "bootstrap.servers": topics.bootstrap,
                 "transactional.id": name,
                 "transaction.timeout.ms": OPEN_MS,
+                # Unset, it follows the transaction's, and an hour is more than librdkafka can count.
+                "socket.timeout.ms": ANSWER_TIMEOUT_S * 1000,
                 "linger.ms": 1,
             }
         )

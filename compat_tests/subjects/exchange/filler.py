@@ -375,7 +375,9 @@ class Filler:
 
     def transactional(self, name: str) -> Producer:
         """A transactional producer, whose transactions stay open for an hour."""
-        config = {"transactional.id": name, "transaction.timeout.ms": 3_600_000}
+        # Without a time of their own, librdkafka's requests have the transaction's, and an hour is more than it counts
+        # to: what is under way when it looks, once a second, is given up with the connection, and asked again.
+        config = {"transactional.id": name, "transaction.timeout.ms": 3_600_000, "socket.timeout.ms": TIMEOUT_S * 1000}
         producer = self.producer("lz4", idempotence=True, **config)
         producer.init_transactions(TIMEOUT_S)
         return producer
