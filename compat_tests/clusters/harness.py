@@ -32,7 +32,7 @@ from compat_tests.harness.ports import free_ports
 from compat_tests.harness.zookeeper import Ensemble, ZooKeeper, ensemble, start_zookeeper
 
 ZOOKEEPER = "zk"
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 400
 HEALTHY_TIMEOUT_S = 180
 SESSION_TIMEOUT_MS = 6000
 BROKER_PORT, ZOOKEEPER_PORT = 9092, 2181

@@ -23,7 +23,7 @@ OURS, KAFKA = "ours", "kafka"
 KAFKA_ZK_JARS = "kafka-3.9.1"
 STARTED = "--- started"
 STOP_TIMEOUT_S = 180
-OPEN_TIMEOUT_S = 180
+OPEN_TIMEOUT_S = 400
 DEFAULT_HEAP = "256m"
 # Small machines run three of these beside each other: no second tier of compilation, one collector thread.
 KAFKA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")

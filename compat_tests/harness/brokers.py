@@ -19,7 +19,7 @@ from pathlib import Path
 from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
 from compat_tests.harness.ports import free_ports
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 400
 QUICK = (
     "transaction.abort.timed.out.transaction.cleanup.interval.ms=500",
     "offsets.retention.check.interval.ms=86400000",

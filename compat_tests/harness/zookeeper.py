@@ -31,7 +31,7 @@ from compat_tests.harness.jars import ToolMissing, java
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import pause
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 400
 STOP_TIMEOUT_S = 60
 ANSWER_TIMEOUT_S = 30
 # A server that starts takes a connection now and then that it never answers: then another one is made.
