@@ -186,7 +186,14 @@ class ConfluentTransactor:
             self.inner.begin_transaction()
 
     def send(self, topic: str, messages: Iterable[Message]) -> list[Delivered]:
-        return send_all(self.inner, topic, messages)
+        try:
+            return send_all(self.inner, topic, messages)
+        except Refused as refusal:
+            if refusal.code == ck.KafkaError._FATAL:
+                # What ended this producer was told before the record was given to it. Then `produce` says only that
+                # there is such an error; the calls of transactions say which.
+                self.abort()
+            raise
 
     def send_offsets(self, offsets: Mapping[Partition, int], group: str, membership: object = None) -> None:
         given = [TopicPartition(*one, offset) for one, offset in offsets.items()]

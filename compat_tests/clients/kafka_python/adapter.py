@@ -171,6 +171,8 @@ class PythonTransactor:
             self.inner.abort_transaction()
 
     def close(self) -> None:
+        # Its own `close` raises while a record is on its way that nobody waited for, and leaves its thread behind.
+        self.inner.flush(timeout=TIMEOUT_S)
         self.inner.close(timeout=0)
 
 
