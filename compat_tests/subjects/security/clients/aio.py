@@ -11,6 +11,7 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
 
+from compat_tests.clients.aio.adapter import stop
 from compat_tests.harness.secured import Access
 from compat_tests.subjects.security.clients.client import WITHIN_S, refused
 from compat_tests.subjects.security.clients.log_lines import LogLines
@@ -95,7 +96,7 @@ class _Reader:
         return None
 
     def close(self) -> None:
-        self._loop.run(self._consumer.stop())
+        self._loop.run(stop(self._consumer))
         self._loop.close()
 
 
