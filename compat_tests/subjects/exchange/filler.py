@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
 from kafka.admin import KafkaAdminClient
 
 from compat_tests.harness.brokers import wait_for_groups
-from compat_tests.subjects.exchange.picture import COMPACTED, OFFSETS, QUIET
+from compat_tests.subjects.exchange.picture import CLIENT, COMPACTED, OFFSETS
 
 TIMEOUT_S = 120
 LEFT_OPEN, PENDING = "third", "pending"
@@ -74,7 +74,7 @@ class Filler:
         self.seed = seed
         self.random = random.Random(seed)
         self.start_ms = 1_760_000_000_000
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
         self.held: list[Producer] = []
         self._number = 0
 
@@ -364,7 +364,7 @@ class Filler:
         return Producer(
             {
                 "bootstrap.servers": self.bootstrap,
-                **QUIET,
+                **CLIENT,
                 "compression.type": codec,
                 "enable.idempotence": idempotence,
                 "linger.ms": 5,
@@ -375,9 +375,10 @@ class Filler:
 
     def transactional(self, name: str) -> Producer:
         """A transactional producer, whose transactions stay open for an hour."""
-        # Without a time of their own, librdkafka's requests have the transaction's, and an hour is more than it counts
-        # to: what is under way when it looks, once a second, is given up with the connection, and asked again.
-        config = {"transactional.id": name, "transaction.timeout.ms": 3_600_000, "socket.timeout.ms": TIMEOUT_S * 1000}
+        # Its requests need a `socket.timeout.ms`, as in CLIENT: without one they have the transaction's time, and an
+        # hour is more than librdkafka counts to: what is under way when it looks, once a second, is given up with the
+        # connection, and asked again.
+        config = {"transactional.id": name, "transaction.timeout.ms": 3_600_000}
         producer = self.producer("lz4", idempotence=True, **config)
         producer.init_transactions(TIMEOUT_S)
         return producer
@@ -387,7 +388,7 @@ class Filler:
         return Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
-                **QUIET,
+                **CLIENT,
                 "group.id": group,
                 "client.id": f"client of {group}",
                 "enable.auto.commit": False,

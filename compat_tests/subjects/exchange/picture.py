@@ -18,8 +18,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, Off
 
 TIMEOUT_S = 180
 OFFSETS = "__consumer_offsets"
-QUIET = {"log_level": 0}
-"""Brokers go away here all the time: librdkafka need not say so."""
+CLIENT: dict[str, str | int] = {"log_level": 0, "socket.timeout.ms": TIMEOUT_S * 1000}
+"""Of librdkafka's: brokers go away here all the time, it need not say so; and Apache Kafka, with all its threads, may
+be held up by a busy disk for longer than the minute that a request has otherwise.
+"""
 COMPACTED = ("compacted", "no-tombstones", "compacted-and-deleted", "compacted-format-1", "compacted-transactions")
 NO_RECORDS = (*COMPACTED, OFFSETS)
 """Topics in which compaction leaves segments without records."""
@@ -66,7 +68,7 @@ class Picture:
 
 def take(bootstrap: str) -> Picture:
     """Take the picture of a broker. Raises KafkaException."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **CLIENT})
     facts: dict[tuple[str, ...], Any] = {}
     partitions = _topics(admin, facts)
     records = {}
@@ -83,7 +85,7 @@ def read_all(bootstrap: str, partitions: Collection[Place], isolation: str) -> d
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            **QUIET,
+            **CLIENT,
             "group.id": "picture",
             "enable.auto.commit": False,
             "enable.partition.eof": True,

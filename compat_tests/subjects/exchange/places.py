@@ -24,7 +24,7 @@ from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import run
 from compat_tests.subjects.exchange.filler import PENDING, until
-from compat_tests.subjects.exchange.picture import OFFSETS, QUIET, Picture
+from compat_tests.subjects.exchange.picture import CLIENT, OFFSETS, Picture
 
 FAILED_LOG_SIZE = 40_000
 """Of what a broker said before its block failed: its stop alone says 5,000."""
@@ -109,7 +109,7 @@ class Serving:
         self.node.start()
         try:
             self.node.wait_open()
-            admin = AdminClient({"bootstrap.servers": self.node.bootstrap, **QUIET})
+            admin = AdminClient({"bootstrap.servers": self.node.bootstrap, **CLIENT})
             until(lambda: partitions_on(self.node.data) <= led(admin), f"{self.node} does not lead all it has")
         except BaseException:
             print(self.node.log_tail())
@@ -174,7 +174,7 @@ def make_topics_like(filled: Picture, node: Node) -> dict[str, str]:
     """Make topics with the names, partitions and settings of those in a picture; their ids. The internal one gets the
     default size of segments, as 4.x does not take ours.
     """
-    admin = AdminClient({"bootstrap.servers": node.bootstrap, **QUIET})
+    admin = AdminClient({"bootstrap.servers": node.bootstrap, **CLIENT})
     configs = {path[1]: dict(fact) for path, fact in filled.facts.items() if path[0] == "config"}
     del configs[OFFSETS]["segment.bytes"]
     wanted = [

@@ -63,8 +63,12 @@ def _state(**partition: object) -> Of:
 
 
 def _coordinated(world: World, names: Names) -> None:
+    """There is a coordinator, and it has heard of the topic: Apache Kafka's hears of it later than the partition's
+    leader, and says UNKNOWN_TOPIC_OR_PARTITION until then.
+    """
     key = f"{names.group}:{uuid_to_text(names.topic_id)}:0"
     world.until_served(ApiKey.FIND_COORDINATOR, 6, {"key_type": SHARE_KEY, "coordinator_keys": [key]})
+    world.until_served(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, _state(leader_epoch=0)(names))
 
 
 _NEEDED_OF_BROKERS = (cluster(Op.CLUSTER_ACTION),)

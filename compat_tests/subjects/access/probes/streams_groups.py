@@ -10,6 +10,9 @@ from compat_tests.subjects.access.probe import Probe
 from compat_tests.subjects.access.probes.parts import group, topic
 from compat_tests.subjects.access.world import World
 
+MISSING_SOURCE_TOPICS = 1
+"""A status of a heartbeat. Apache Kafka's coordinator hears of a topic later than the partition's leader."""
+
 
 def _joining(group_id: str, sources: list[str], changelogs: list[str] | None = None) -> Values:
     return {
@@ -37,7 +40,14 @@ def _joining(group_id: str, sources: list[str], changelogs: list[str] | None = N
 def _members(world: World, names: Names) -> None:
     """Both groups have a member, the other one reads both topics."""
     for group_id, topics in ((names.group, [names.topic]), (names.other_group, [names.topic, names.other_topic])):
-        world.until_served(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, _joining(group_id, topics))
+        asked = _joining(group_id, topics)
+        world.until_served(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked)
+
+        def are_known(asked: Values = asked) -> bool:
+            answer = world.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked)
+            return MISSING_SOURCE_TOPICS not in {each.status_code for each in answer.status or ()}
+
+        world.wait(are_known, f"{topics} known to the coordinator of {group_id}")
 
 
 PROBES = (
