@@ -26,8 +26,7 @@ from compat_tests.bench.rows import OWN, ROWS, Row
 from compat_tests.harness.jars import PROJECT_ROOT
 from compat_tests.harness.processes import Background, Failed
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
-FIRST = ("plain", OWN)
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +63,13 @@ def subject(side: Side, context: Context) -> Iterator[Callable[[str], Subject]]:
         current.popitem()[1].stop()
 
 
-def rows() -> list[object]:
-    """By place; those that need other brokers than one with its defaults, and patience, are for `--all`."""
+def rows() -> list[Row]:
+    """By place."""
     order = list(dict.fromkeys(row.place for row in ROWS))
-    return [
-        pytest.param(row, id=row.name, marks=() if row.place in FIRST else pytest.mark.campaign)
-        for row in sorted(ROWS, key=lambda row: order.index(row.place))
-    ]
+    return sorted(ROWS, key=lambda row: order.index(row.place))
 
 
-@pytest.mark.parametrize("row", rows())
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 def test_row(row: Row, side: Side, context: Context, subject: Callable[[str], Subject]) -> None:
     values = row.measure(context, side if row.place == OWN else subject(row.place))
     for quantity in row.headline:

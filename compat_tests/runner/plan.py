@@ -21,15 +21,11 @@ from compat_tests.runner.preflight import Tool
 FAST = "not slow"
 PLUGIN = "compat_tests.runner.events"
 PURE = "BARNABAS_PURE"
-PURE_TOO = (
-    "kproto/tests/records/",
-    "kproto/tests/test_compiled.py",
-    "logdir/tests/",
-    "server/tests/requests/",
-    "server/tests/storage/",
-    "server/tests/whole/test_fuzz_corpus.py",
-)
-"""Fast tests of what has two twins, and of what calls them: these run once more without `barnabas-native`."""
+NOT_HERE = "not in this tier: python3 run.py test --all"
+PURE_TOO = ("kproto/tests/records/", "kproto/tests/test_compiled.py", "logdir/tests/")
+"""Fast tests of what has two twins: these run once more without `barnabas-native`."""
+CALL_PURE = ("server/tests/requests/", "server/tests/storage/", "server/tests/whole/test_fuzz_corpus.py")
+"""Fast tests of what calls them: with `--all` these do so, too."""
 BUT = ("/test_compiled_", "/requests/faults/")
 """Not these of them: tests that compare the twins, which they can where both are there; and requests that fail as a
 test wants it, whatever is in them.
@@ -129,17 +125,8 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
     fast = [group for group in found if "slow" not in group.markers]
     made.steps += _fast(fast)
-    again = [
-        group
-        for group in fast
-        if group.file.removeprefix(LINKS).startswith(PURE_TOO) and not any(part in group.file for part in BUT)
-    ]
-    if has_native and again:
-        files = sorted({group.file for group in again})
-        count = sum(group.count for group in again)
-        made.steps.append(
-            Step("fast tests, without barnabas-native", _pytest("-m", FAST, *files), count, ((PURE, "1"),))
-        )
+    if has_native:
+        _again(made, fast, everything=everything)
     alone = {group.file for group in found if group.limit_s >= LONG_S}
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
@@ -147,7 +134,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
             continue
         lacks = sorted(group.markers & missing.keys())
         if not everything and "campaign" in group.markers:
-            made.left_out["not in this tier: python3 run.py test --all"] += group.count
+            made.left_out[NOT_HERE] += group.count
         elif lacks:
             made.left_out[_without(missing[lacks[0]])] += group.count
         else:
@@ -183,6 +170,22 @@ def _fast(fast: Iterable[Group]) -> list[Step]:
         for number, files in enumerate(parts, 1)
         if files
     ]
+
+
+def _again(made: Plan, fast: Iterable[Group], *, everything: bool) -> None:
+    """Without `barnabas-native`."""
+    counts: Counter[str] = Counter()
+    for group in fast:
+        file = group.file.removeprefix(LINKS)
+        if any(part in file for part in BUT) or not file.startswith(PURE_TOO + CALL_PURE):
+            continue
+        if everything or file.startswith(PURE_TOO):
+            counts[group.file] += group.count
+        else:
+            made.left_out[NOT_HERE] += group.count
+    if counts:
+        title, arguments = "fast tests, without barnabas-native", _pytest("-m", FAST, *sorted(counts))
+        made.steps.append(Step(title, arguments, counts.total(), ((PURE, "1"),)))
 
 
 def _without(tool: Tool) -> str:

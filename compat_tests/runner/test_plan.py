@@ -11,6 +11,7 @@ import pytest
 
 from compat_tests.harness.jars import PROJECT_ROOT, ToolMissing, java
 from compat_tests.runner.plan import (
+    CALL_PURE,
     CONNECTOR,
     ENVIRONMENT,
     FRANZ,
@@ -128,18 +129,25 @@ def test_with_native_some_fast_tests_run_without_it_too() -> None:
     records = Group("barnabas/kproto/tests/records/test_scan.py", frozenset(), 300)
     both = Group("barnabas/kproto/tests/records/test_compiled_scan.py", frozenset(), 30)
     faults = Group("barnabas/server/tests/requests/faults/test_every_api.py", frozenset(), 600)
-    made = plan([*FOUND, records, both, faults], HERE, everything=False, has_native=True)
+    callers = Group("barnabas/server/tests/storage/test_reader.py", frozenset(), 20)
+    found = [*FOUND, records, both, faults, callers]
+    made = plan(found, HERE, everything=False, has_native=True)
     fast = [step for step in made.steps if step.title.startswith("fast tests, part")]
-    assert sum(step.cases or 0 for step in fast) == 6000
+    assert sum(step.cases or 0 for step in fast) == 6020
     assert not any(step.environment for step in fast)
     [pure] = [step for step in made.steps if step.environment]
     assert (pure.title, pure.cases) == ("fast tests, without barnabas-native", 300)
     assert pure.environment == (("BARNABAS_PURE", "1"),)
     assert pure.arguments[-1] == records.file
+    assert sum(made.left_out.values()) == 41 + 20
+    whole = plan(found, HERE, everything=True, has_native=True)
+    [pure] = [step for step in whole.steps if step.environment]
+    assert (pure.cases, pure.arguments[-2:]) == (320, (records.file, callers.file))
+    assert not whole.left_out
 
 
 def test_the_files_of_both_ways_exist() -> None:
-    assert all((PROJECT_ROOT / place).exists() for place in (*PURE_TOO, *WAITING))
+    assert all((PROJECT_ROOT / place).exists() for place in (*PURE_TOO, *CALL_PURE, *WAITING))
 
 
 def test_those_that_wait_begin_before_as_many_that_compute() -> None:

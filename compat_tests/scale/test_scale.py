@@ -17,7 +17,7 @@ def test_growth_is_by_one_of_them() -> None:
     assert memory == "| per_partition_kb | 8 | 7 |  |"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("what", ["partitions", "connections"])
 def test_a_curve(what: str, tmp_path: Path) -> None:
     found = main([what, "--small", "--directory", str(tmp_path)])

@@ -149,6 +149,7 @@ def test_what_cannot_be_is_refused(broker: barnabas.Broker) -> None:
         broker.restore(barnabas.Snapshot("0" * 32))
 
 
+@pytest.mark.campaign
 def test_restored_it_is_as_it_was_also_after_a_kill() -> None:
     with barnabas.Broker(topics={"a": 2}) as broker:
         write(broker, "a", b"one")
@@ -213,6 +214,7 @@ def test_a_hundred_topics() -> None:
         print(f"restore: {statistics.median(restoring) * 1000:.0f} ms")
 
 
+@pytest.mark.campaign
 def test_the_page(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """What docs/testing-time.md shows does what it says."""
     from importlib.metadata import entry_points

@@ -19,7 +19,7 @@ from barnabas.server.tests.test_barnabas_pytest import suite  # noqa: F401  # a 
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 def send(cluster: barnabas.Cluster, topic: str, count: int = 100) -> None:

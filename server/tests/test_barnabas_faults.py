@@ -188,6 +188,7 @@ def test_a_restart_ends_faults() -> None:
             _ = broker.control_url
 
 
+@pytest.mark.campaign
 def test_a_cluster_with_faults_on_one_broker() -> None:
     # Nobody who stands still for a while loses its session, and with it what it leads.
     with barnabas.Cluster(2, {"zookeeper.session.timeout.ms": 60_000}, topics={"t": 4}) as cluster:
@@ -319,6 +320,7 @@ def test_the_plugin_ends_the_faults_of_a_test(suite: pytest.Pytester) -> None:  
     suite.runpytest_subprocess().assert_outcomes(passed=5)
 
 
+@pytest.mark.campaign
 def test_workers_of_xdist_do_not_meet(suite: pytest.Pytester) -> None:  # noqa: F811
     suite.makepyfile(
         """

@@ -53,7 +53,14 @@ def test_the_tables_name_all_that_there_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "title", ["pytest", "What was written", "Faults", "Clusters", "TLS, log-ins and access control"]
+    "title",
+    [
+        "pytest",
+        "What was written",
+        "Faults",
+        pytest.param("Clusters", marks=pytest.mark.campaign),
+        "TLS, log-ins and access control",
+    ],
 )
 def test_the_tests_pass(title: str, suite: pytest.Pytester) -> None:  # noqa: F811
     blocks = re.findall(r"```python\n(.*?)```", section(title), re.DOTALL)

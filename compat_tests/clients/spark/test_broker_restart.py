@@ -20,7 +20,7 @@ from compat_tests.clients.spark.topics import Topics, numbered, order, wait_for
 from compat_tests.harness.restartable import Restartable, start_restartable
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.jvm,
     pytest.mark.timeout(1200),
 ]

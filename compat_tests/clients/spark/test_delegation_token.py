@@ -39,7 +39,7 @@ from compat_tests.harness.processes import run
 from compat_tests.subjects.security.guarded import Guarded, start
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
 ]
@@ -123,7 +123,6 @@ def test_a_token_in_the_options(
 
 
 @case("executors in processes of their own get the token from the driver")
-@pytest.mark.campaign
 def test_executors_elsewhere(guarded: Guarded, topics: Topics, warm_jvms: WarmJvms, tmp_path: Path) -> None:
     """A driver of its own, in a process of its own, since one has one session."""
     start_at, end_at = topics.create("far", 3), topics.create("back")

@@ -24,7 +24,7 @@ from compat_tests.clients.spark.topics import BASE_TIME_MS, CODECS, Message, Top
 from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.jvm,
     pytest.mark.timeout(600),
 ]
@@ -43,8 +43,7 @@ IN_SEGMENTS = 3000
 """Records of about 1 KiB in segments of 1 MiB, one a second."""
 
 
-KAFKAS = pytest.param("kafka", marks=pytest.mark.campaign)
-APACHE_KAFKAS = pytest.mark.parametrize("place", [KAFKAS], indirect=True)
+APACHE_KAFKAS = pytest.mark.parametrize("place", ["kafka"], indirect=True)
 
 
 def case(title: str) -> pytest.MarkDecorator:
@@ -86,7 +85,7 @@ def session(spark: SparkSession) -> SparkSession:
     return spark
 
 
-@pytest.fixture(scope="module", params=["barnabas", KAFKAS])
+@pytest.fixture(scope="module", params=["barnabas", "kafka"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Each broker in turn, with topics of all kinds; transactions and compaction in Apache Kafka's."""
     directory = tmp_path_factory.mktemp(request.param)

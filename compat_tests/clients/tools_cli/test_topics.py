@@ -145,6 +145,7 @@ def test_api_versions(tools: Tools) -> None:
     assert [name for name in needed if name not in found] == []
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -18,7 +18,7 @@ from compat_tests.subjects.answers.conftest import start_collecting
 STORED = PROJECT_ROOT / "server" / "tests" / "apis" / "data" / "kafka_apis.tsv"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.jvm
 def test_apache_kafka_advertises_what_is_stored(tmp_path: Path) -> None:
     broker = start_collecting(tmp_path, is_kafka=True)

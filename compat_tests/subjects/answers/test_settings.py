@@ -56,6 +56,7 @@ def asked(broker: Broker) -> Rows:
         broker.stop()
 
 
+@pytest.mark.campaign
 @pytest.mark.jvm
 def test_apache_kafka_answers_what_is_stored(tmp_path: Path) -> None:
     found, known = asked(start(tmp_path, is_kafka=True)), stored()

@@ -18,7 +18,7 @@ from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.conftest import SETTINGS
 from compat_tests.subjects.eos.readers import administrator
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 TITLE = "kafka-streams-groups: the group of an application, while it runs and when it is gone"
 LINES, COUNTS, NAME = "lines", "word-counts", "counter"

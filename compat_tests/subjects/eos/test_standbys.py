@@ -17,7 +17,7 @@ from compat_tests.harness.restartable import Restartable
 from compat_tests.subjects.eos.applications import Application, written
 from compat_tests.subjects.eos.readers import administrator
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 TITLE = "Kafka Streams in a streams group: standby tasks, and who had one goes on"
 LINES, COUNTS, NAME = "lines", "word-counts", "counter"

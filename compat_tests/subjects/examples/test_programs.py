@@ -52,6 +52,7 @@ def test_topics(bootstrap: str, unique: Callable[..., str]) -> None:
     ]
 
 
+@pytest.mark.campaign
 @pytest.mark.jvm
 @case("spark_stream.py", "spark")
 def test_spark_stream(

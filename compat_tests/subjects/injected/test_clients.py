@@ -15,7 +15,7 @@ from compat_tests.harness.checks import wait_until
 from compat_tests.subjects.injected.clients import Client, Failed, Java, KafkaPython, Librdkafka, Patience
 from compat_tests.subjects.injected.control import Control, Fault
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
 WITHIN_S = 120
 CLIENTS = [

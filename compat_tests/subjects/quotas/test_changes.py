@@ -15,7 +15,7 @@ from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.processes import Failed
 from compat_tests.subjects.quotas.limited import Limited
 
-pytestmark = [pytest.mark.slow, pytest.mark.jvm]
+pytestmark = [pytest.mark.campaign, pytest.mark.jvm]
 WAITS_S = 120
 BURST, PARTITIONS = 11, 30
 DEBT_S = PARTITIONS - BURST

@@ -14,7 +14,7 @@ from compat_tests.harness.brokers import Broker, start_barnabas, start_kafka, wa
 from compat_tests.harness.jars import NO_JVM
 from compat_tests.harness.ports import free_ports
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.campaign]
 API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"
 ANSWER_S = 60.0
 WAITS_S = 1.0

@@ -95,7 +95,7 @@ SOCKETS_BYTES = 16_000_000
 
 
 @pytest.mark.case(AREA, "what a producer without answers sends beyond its rate stays with it", CLIENT)
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.jvm
 def test_a_flood_is_not_buffered(limited: Limited, topic: str, limit: Limit) -> None:
     limit(f"producer_byte_rate={FLOOD_RATE}", *ID, "flood")

@@ -85,6 +85,7 @@ def test_what_is_refused_is_said_once_and_at_once(
     assert error.count("\n") == 1
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("listener", ["SHORT", "BRIEF"])
 def test_a_session_that_ends_is_renewed(secured: Secured, topic: str, tmp_path: Path, listener: str) -> None:
     reached = config(secured.login(listener, "SCRAM-SHA-512"), tmp_path)

@@ -315,7 +315,7 @@ def test_dev_on_a_port(runs: Runs) -> None:
     assert runs.configs[0].listeners[0].port == 9999
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(

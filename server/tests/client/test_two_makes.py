@@ -36,7 +36,7 @@ from barnabas.server.testing import broker_thread
 from compat_tests.harness.brokers import start_kafka
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=[pytest.mark.slow, pytest.mark.jvm])])
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=[pytest.mark.campaign, pytest.mark.jvm])])
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "ours":
         with broker_thread() as address:

@@ -195,7 +195,7 @@ async def test_many_schemas(decoder: ProcessDecoder) -> None:
     assert await decoder.check(Texts((ORDER,))) is None
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_hostile_bytes_harm_nobody_else(decoder: ProcessDecoder) -> None:
     """An array of 2^60 nulls takes all memory it may have, a deep list crashes the process; neighbours are decoded."""
     good = item('"long"', b"\x02")
@@ -214,7 +214,7 @@ async def test_hostile_bytes_harm_nobody_else(decoder: ProcessDecoder) -> None:
     assert await decoder.decode([good], 100) == [Decoded(0, "1", False)]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_what_takes_too_long_is_ended(decoder: ProcessDecoder) -> None:
     """A decimal of a megabyte would take minutes."""
     good = item('"long"', b"\x02")
@@ -230,7 +230,7 @@ async def test_what_takes_too_long_is_ended(decoder: ProcessDecoder) -> None:
     assert await decoder.decode([good], 100) == [Decoded(0, "1", False)]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_what_takes_the_processor_for_too_long_ends_itself() -> None:
     """However little of a processor the machine has for it: a clock would be more patient."""
     data = zigzag(1_000_000) + b"\x7f" * 1_000_000
@@ -240,7 +240,7 @@ async def test_what_takes_the_processor_for_too_long_ends_itself() -> None:
     await patient.aclose()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_a_hostile_schema(decoder: ProcessDecoder) -> None:
     deep = '{"type": "array", "items": ' * 20_000 + '"null"' + "}" * 20_000
     assert await decoder.check(Texts((deep,))) is not None
@@ -254,7 +254,7 @@ def broad(number: int) -> str:
     return json.dumps({"type": "record", "name": f"Broad{number}", "fields": fields})
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_a_schema_never_stands_for_another_one(decoder: ProcessDecoder) -> None:
     """One of them ends the process, which has known the first already."""
     two = json.dumps({"type": "fixed", "name": "Two", "size": 2})
@@ -265,7 +265,7 @@ async def test_a_schema_never_stands_for_another_one(decoder: ProcessDecoder) ->
     assert isinstance(second, str)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("remembered", [SCHEMA_CHARACTERS_MAX, 1 << 40])
 async def test_others_schemas_take_nobodys_room(
     decoder: ProcessDecoder, monkeypatch: pytest.MonkeyPatch, remembered: int
@@ -314,7 +314,7 @@ async def test_a_process_that_ends_for_others_schemas(
     assert len(begun) == 4, "it was alone, so it is remembered, and what others have defined stays"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_waiting_for_hostile_records_of_another_one_takes_no_time_of_ones_own() -> None:
     data = zigzag(1_000_000) + b"\x7f" * 1_000_000
     patient = Patient()  # a hostile one ends the process by what it uses of a processor, which takes seconds

@@ -125,7 +125,7 @@ async def test_the_life_of_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixt
                 assert ([each["owner"] for each in listed["tokens"]], listed["all"]) == (["User:bob"], 2)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.jvm
 async def test_the_life_of_a_token_on_apache_kafka(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with trio.fail_after(550):

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 120.0
 PATIENT = ("--set", "zookeeper.session.timeout.ms=60000")
 """A process that stands still for a while does not lose its session."""
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 class Running:
@@ -213,7 +213,6 @@ def test_two_signals_stop_at_once(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize("victim", ["controller", "leader", "store"])
 def test_what_is_killed_comes_back_and_nothing_acknowledged_is_lost(tmp_path: Path, victim: str) -> None:
     with cluster("--topic", "events:6", directory=tmp_path) as running:
@@ -237,7 +236,6 @@ def test_what_is_killed_comes_back_and_nothing_acknowledged_is_lost(tmp_path: Pa
         assert running.stop() == 0
 
 
-@pytest.mark.campaign
 def test_a_store_restart_does_not_cost_a_session(tmp_path: Path) -> None:
     with cluster(*PATIENT, "--topic", "events:6", directory=tmp_path) as running:
         bootstrap = running.ready()
@@ -251,7 +249,6 @@ def test_a_store_restart_does_not_cost_a_session(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
-@pytest.mark.campaign
 def test_a_killed_supervisor_leaves_nothing_running_and_nothing_lost(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     with cluster(*data, "--topic", "events:6", directory=tmp_path) as running:
@@ -269,7 +266,6 @@ def test_a_killed_supervisor_leaves_nothing_running_and_nothing_lost(tmp_path: P
             assert second.stop() == 0
 
 
-@pytest.mark.campaign
 def test_everything_killed_at_once(tmp_path: Path) -> None:
     """As a power cut: the next start does not wait for sessions of the dead."""
     data = ("--data", str(tmp_path / "data"))
