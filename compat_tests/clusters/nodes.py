@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compat_tests.harness.jars import PROJECT_ROOT, classpath, java
+from compat_tests.harness.jars import PROJECT_ROOT, SHORT_LIVED, classpath, java
 from compat_tests.harness.processes import pause
 
 OURS, KAFKA = "ours", "kafka"
@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 180
 OPEN_TIMEOUT_S = 400
 DEFAULT_HEAP = "256m"
 # Small machines run three of these beside each other: no second tier of compilation, one collector thread.
-KAFKA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
+KAFKA_OPTIONS = (*SHORT_LIVED, "-Xss512k")
 # What measurements use instead: what Apache Kafka's own start script gives.
 KAFKA_SERVER_OPTIONS = (
     "-server",

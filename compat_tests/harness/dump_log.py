@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from compat_tests.harness.brokers import KAFKA_JARS
-from compat_tests.harness.jars import classpath, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, java
 
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 TIMEOUT_S = 900
@@ -118,7 +118,7 @@ def run(files: Sequence[Path], *options: str, directory: Path | None = None, exp
     (None: any status; a line says what it was, unless it was 0).
     """
     lines: list[str] = []
-    start = [*java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classpath(KAFKA_JARS), TOOL]
+    start = [*java(), *SHORT_LIVED, "-Xmx256m", "-cp", classpath(KAFKA_JARS), TOOL]
     for some in _portions(list(map(str, files))):
         done = subprocess.run(
             [*start, *options, "--files", ",".join(some)],

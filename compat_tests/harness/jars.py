@@ -29,6 +29,8 @@ NO_JVM = "BARNABAS_NO_JVM"
 """This variable names the running test where that may not use a JVM (conftest.py at the project root)."""
 NO_PERF_DATA = "-XX:-UsePerfData"
 """A JVM's file for `jps` and `jstat` lies where no option puts it, so there is none."""
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a JVM that ends before the compiler of what runs for long has earned its time, and that is not alone here."""
 
 
 class ToolMissing(Exception):
@@ -142,7 +144,7 @@ def jar_directory(name: str, pom: Path | None = None) -> Path:
         copy = target / "pom.xml"
         copy.write_bytes(pom.read_bytes())
         command = [maven, "-q", "-B", "-f", str(copy), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-        options = {"MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {NO_PERF_DATA}"}
+        options = {"MAVEN_OPTS": f"{os.environ.get('MAVEN_OPTS', '')} {NO_PERF_DATA} {' '.join(SHORT_LIVED)}"}
         done = subprocess.run(
             command, env=os.environ | options, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
         )

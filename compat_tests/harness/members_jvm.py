@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, compiled, java
 from compat_tests.harness.members import Members
 
 
@@ -16,6 +16,6 @@ class MembersJvm(Members):
     def __init__(self, source: Path, version: str, log: Path, *, heap: str = "256m") -> None:
         jars = f"clients-{version}"
         path = f"{compiled(f'{source.stem.lower()}-{version}', [source], jars)}:{classpath(jars)}"
-        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k"]
+        options = [f"-Xmx{heap}", *SHORT_LIVED, "-Xss512k"]
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         super().__init__([*java(), *options, quiet, "-cp", path, source.stem], log)

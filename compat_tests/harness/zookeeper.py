@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from compat_tests.harness.jars import ToolMissing, java
+from compat_tests.harness.jars import SHORT_LIVED, ToolMissing, java
 from compat_tests.harness.ports import free_ports
 from compat_tests.harness.processes import pause
 
@@ -38,8 +38,7 @@ ANSWER_TIMEOUT_S = 30
 SERVING_TIMEOUT_S = 3
 JAVA_OPTIONS = (
     "-Xmx128m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIVED,
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.preAllocSize=1024",
 )

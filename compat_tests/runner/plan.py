@@ -14,6 +14,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 
 from compat_tests.runner.preflight import Tool
@@ -124,9 +125,9 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     made = Plan()
     missing = {tool.marker: tool for tool in tools if tool.missing and tool.marker}
     fast = [group for group in found if "slow" not in group.markers]
-    made.steps += _fast(fast)
+    computing = _fast(fast)
     if has_native:
-        _again(made, fast, everything=everything)
+        computing += _again(made, fast, everything=everything)
     alone = {group.file for group in found if group.limit_s >= LONG_S}
     chosen: dict[str, list[Group]] = defaultdict(list)
     for group in found:
@@ -142,7 +143,7 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
     # The longest must not begin last. How long a step takes is not known beforehand; those that start JVMs, clusters
     # and brokers of their own take the longest for a test.
     order = sorted(chosen, key=lambda title: (-_weight(chosen[title]), title))
-    made.steps += [
+    waiting = [
         Step(
             title,
             _pytest("-m", _expression(chosen[title], missing), *sorted({group.file for group in chosen[title]})),
@@ -150,6 +151,8 @@ def plan(found: Sequence[Group], tools: Iterable[Tool], *, everything: bool, has
         )
         for title in order
     ]
+    # One that computes all the time, then one that waits for a third of it, for others' processes and for time-outs.
+    made.steps += [step for pair in zip_longest(computing, waiting) for step in pair if step is not None]
     return made
 
 
@@ -172,8 +175,8 @@ def _fast(fast: Iterable[Group]) -> list[Step]:
     ]
 
 
-def _again(made: Plan, fast: Iterable[Group], *, everything: bool) -> None:
-    """Without `barnabas-native`."""
+def _again(made: Plan, fast: Iterable[Group], *, everything: bool) -> list[Step]:
+    """The step without `barnabas-native`."""
     counts: Counter[str] = Counter()
     for group in fast:
         file = group.file.removeprefix(LINKS)
@@ -183,9 +186,10 @@ def _again(made: Plan, fast: Iterable[Group], *, everything: bool) -> None:
             counts[group.file] += group.count
         else:
             made.left_out[NOT_HERE] += group.count
-    if counts:
-        title, arguments = "fast tests, without barnabas-native", _pytest("-m", FAST, *sorted(counts))
-        made.steps.append(Step(title, arguments, counts.total(), ((PURE, "1"),)))
+    if not counts:
+        return []
+    title, arguments = "fast tests, without barnabas-native", _pytest("-m", FAST, *sorted(counts))
+    return [Step(title, arguments, counts.total(), ((PURE, "1"),))]
 
 
 def _without(tool: Tool) -> str:

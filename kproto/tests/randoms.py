@@ -107,5 +107,5 @@ class _Filler:
             return rng.randbytes(16)
         size = rng.choice([0, 1, 3, 10, 10, 30, 126, 127, 128, 1000])
         if field.type == "str":
-            return "".join(rng.choices(ALPHABET, k=size))
+            return "".join([ALPHABET[number % len(ALPHABET)] for number in rng.randbytes(size)])
         return rng.randbytes(size)

@@ -27,7 +27,7 @@ PIECES = [b"\xff", b"\xc3\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xe2\x82
 
 def hostile_bytes(rng: random.Random, size: int) -> bytes:
     pieces = rng.sample(PIECES, rng.randint(1, len(PIECES)))
-    return b"".join(rng.choices(pieces, k=size))[:size]
+    return b"".join([pieces[number % len(pieces)] for number in rng.randbytes(size)])[:size]
 
 
 def with_placeholders(rng: random.Random, value: Any, version: int, left: list[int]) -> Any:

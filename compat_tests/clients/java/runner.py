@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, compiled, java
 
 SOURCES = Path(__file__).parent / "src"
 RUN_TIMEOUT_S = 900
@@ -51,8 +51,7 @@ class JavaRun:
         """Start the JVM; its log goes to the file *log*. *only* is a regular expression for `area / title`."""
         options = [
             "-Xmx512m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *SHORT_LIVED,
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
         ]
         jars = f"clients-{version}"

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from compat_tests.harness.jars import (
     NO_PERF_DATA,
     PROJECT_ROOT,
+    SHORT_LIVED,
     ToolMissing,
     cache_root,
     jar_directory,
@@ -66,7 +67,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | {
         "PYTHONPATH": os.pathsep.join(place for place in places if place),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": jvm_options_line(),
+        "SPARK_SUBMIT_OPTS": " ".join((jvm_options_line(), *SHORT_LIVED)),
         "SPARK_LAUNCHER_OPTS": NO_PERF_DATA,  # of the JVM that makes the other's command line
     }
 

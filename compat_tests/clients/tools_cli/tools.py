@@ -6,7 +6,7 @@ import subprocess
 
 from compat_tests.clients.tools_cli.warm import WarmJvms
 from compat_tests.harness.brokers import KAFKA_JARS
-from compat_tests.harness.jars import classpath, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, java
 from compat_tests.harness.processes import Background, Failed, run
 
 RUN_TIMEOUT_S = 300
@@ -47,8 +47,7 @@ ALONE = ("kafka-verifiable-producer",)
 # A tool lives for a second: no time for the optimising compiler or a parallel collector.
 JAVA_OPTIONS = (
     "-Xmx256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIVED,
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 

@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, compiled, java
 from compat_tests.harness.processes import Failed
 
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
 JAVA_OPTIONS = (
     "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *SHORT_LIVED,
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 STOP_TIMEOUT_S = 60

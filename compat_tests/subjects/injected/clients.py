@@ -20,7 +20,7 @@ import kafka
 import kafka.errors
 from confluent_kafka import admin as confluent_admin
 
-from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, compiled, java
 
 LIMIT_S = 60.0
 SHORT_S = 1.5
@@ -85,7 +85,7 @@ class Java:
     """Apache Kafka's clients 4.3.1: one JVM obeys lines (src/Faulted.java)."""
 
     def __init__(self, bootstrap: str, log: Path) -> None:
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options = ["-Xmx256m", *SHORT_LIVED]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         classes = compiled("faulted-4.3.1", SOURCES, JARS)
         with log.open("w") as errors:

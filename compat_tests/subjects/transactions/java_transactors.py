@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from compat_tests.harness.client import Delivered, Message, Partition, Refused
-from compat_tests.harness.jars import classpath, compiled, java
+from compat_tests.harness.jars import SHORT_LIVED, classpath, compiled, java
 
 SOURCES = sorted((Path(__file__).parent / "src").glob("*.java"))
 STOP_TIMEOUT_S = 60
@@ -24,7 +24,7 @@ class JavaTransactors:
         self._numbers = itertools.count()
         jars = f"clients-{version}"
         classes = compiled(f"transactors-{version}", SOURCES, jars)
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options = ["-Xmx256m", *SHORT_LIVED]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         with log.open("w") as errors:
             self._process = subprocess.Popen(

@@ -315,7 +315,7 @@ def test_dev_on_a_port(runs: Runs) -> None:
     assert runs.configs[0].listeners[0].port == 9999
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_dev_for_real(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
@@ -372,7 +372,7 @@ OURS_IS_UP = re.compile(rf"{IMPORTED}.*\bserver\.(\w+\.)*signals$")
 MOMENTS = 10
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
     """From the first lines of ours on, while modules are imported and after that: quietly, and nothing is left behind.
