@@ -41,6 +41,7 @@ TESTED = f"[console,examples,{'lz4,' if _HAS_WHEELS else ''}oauth,{'regex,' if _
 CONSTRAINTS = ROOT / ".ci" / "constraints.txt"
 NATIVE = ROOT / "kproto" / "native"
 CACHE = ROOT / ".cache"
+NATIVE_LOG = "native-build.log"
 BUILD_TIMEOUT_S = 900
 
 
@@ -61,8 +62,7 @@ def main(arguments: list[str]) -> int:
             return example(rest)
         if command == "test" and rest in ([], ["--all"]):
             return test(everything=bool(rest))
-        install(*((SERVED,) if command == "serve" else (TESTED, "test")))
-        install_native(os.environ)
+        prepare(os.environ, *((SERVED,) if command == "serve" else (TESTED, "test")))
         if command == "install":
             return 0
         if command == "serve":
@@ -74,6 +74,34 @@ def main(arguments: list[str]) -> int:
         return error.returncode or 1
 
 
+def prepare(environment: Mapping[str, str], extras: str, group: str = "") -> None:
+    """Install the package as `install` does, and barnabas-native, which is built meanwhile."""
+    make_environment()
+    build = build_native(environment)
+    try:
+        install(extras, group)
+        if build is not None:
+            install_native(build)
+    finally:
+        if build is not None and build.poll() is None:
+            build.kill()
+            build.wait()
+
+
+def make_environment() -> None:
+    """In `.venv`, unless there is one."""
+    if PYTHON.exists():
+        return
+    say(f"making a virtual environment in {VENV.name}")
+    try:
+        venv.create(VENV, with_pip=True, symlinks=True)
+    except BaseException as error:
+        shutil.rmtree(VENV, ignore_errors=True)  # half of one would be taken for a whole one
+        if isinstance(error, (subprocess.CalledProcessError, OSError)):
+            say("Python's venv module makes no environment here; on Debian or Ubuntu: apt install python3-venv")
+        raise
+
+
 def install(extras: str, group: str = "") -> None:
     """Make the environment hold the package (editable) with the extras, and a group of developers' packages, unless it
     does already. The versions are those that the tests ran with.
@@ -82,21 +110,13 @@ def install(extras: str, group: str = "") -> None:
     for had in (extras + group, TESTED + "test"):
         if _mark(had).exists() and _mark(had).read_text() == _wanted(had):
             return
-    if not PYTHON.exists():
-        say(f"making a virtual environment in {VENV.name}")
-        try:
-            venv.create(VENV, with_pip=True, symlinks=True)
-        except BaseException as error:
-            shutil.rmtree(VENV, ignore_errors=True)  # half of one would be taken for a whole one
-            if isinstance(error, (subprocess.CalledProcessError, OSError)):
-                say("Python's venv module makes no environment here; on Debian or Ubuntu: apt install python3-venv")
-            raise
+    make_environment()
     say(
         f"installing barnabas{extras}{' and what the tests need' if group else ''}"
         + (", which takes a minute or two and 1.1 GB" if "examples" in extras else "")
     )
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
+    pip = _pip("install", *quiet)
     # Python compiles what is imported, then; of a gigabyte that the tests' packages are it is little.
     pip += ["--no-compile"] if group else []
     wanted = ["--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}{extras}", *(_group(group) if group else [])]
@@ -104,46 +124,69 @@ def install(extras: str, group: str = "") -> None:
     _mark(extras + group).write_text(_wanted(extras + group))
 
 
-def install_native(environment: Mapping[str, str]) -> None:
-    """Make the environment hold barnabas-native as its sources are now, where it can be built. Nothing needs it, so
-    nothing fails without it; what did not work once is tried again when the sources have changed.
+def build_native(environment: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+    """Have a wheel made of barnabas-native as its sources are now, where that can be done; None where it cannot or need
+    not. Nothing needs it, so nothing fails without it; what did not work once is tried again when the sources have
+    changed.
     """
     if environment.get("BARNABAS_PURE", "0") not in ("", "0"):
-        return
-    mark, log = _mark("-native"), CACHE / "native-build.log"
+        return None
+    mark = _mark("-native")
     had = mark.read_text() if mark.exists() else ""
     cargo = next(filter(None, (shutil.which("cargo", path=place) for place in _places(environment))), None)
     if cargo is None:
         if not had:
             say("without barnabas-native, which is faster and optional: there is no cargo (Rust) to build it")
             mark.write_text("no cargo")
-        return
+        return None
     wanted = _native_sources()
     if had == wanted:
-        return
-    failed = f"{wanted} failed"
-    if had != failed:
+        return None
+    if had != f"{wanted} failed":
         say("building barnabas-native, which takes half a minute; BARNABAS_PURE=1 does without")
         CACHE.mkdir(exist_ok=True)
+        shutil.rmtree(CACHE / "wheels", ignore_errors=True)
         path = f"{Path(cargo).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
         into = {**environment, "PATH": path, "CARGO_TARGET_DIR": str(CACHE / "native")}
-        pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--force-reinstall"]
-        with log.open("wb") as out:
+        with (CACHE / NATIVE_LOG).open("wb") as out:
             try:
-                done = subprocess.run(
-                    [*pip, str(NATIVE)], env=into, stdout=out, stderr=out, timeout=BUILD_TIMEOUT_S, check=False
-                )
-                is_built = done.returncode == 0
-            except (OSError, subprocess.TimeoutExpired) as error:
+                command = _pip("wheel", "--no-deps", "--wheel-dir", str(CACHE / "wheels"), str(NATIVE))
+                return subprocess.Popen(command, env=into, stdout=out, stderr=out)
+            except OSError as error:
                 out.write(f"{error}\n".encode())
-                is_built = False
-        mark.write_text(wanted if is_built else failed)
-        if is_built:
-            return
+    _native_failed()
+    return None
+
+
+def install_native(build: subprocess.Popen[bytes]) -> None:
+    """Wait for the wheel, and install it if there is one."""
+    with (CACHE / NATIVE_LOG).open("ab") as out:
+        try:
+            is_there = build.wait(BUILD_TIMEOUT_S) == 0
+        except subprocess.TimeoutExpired as error:
+            out.write(f"{error}\n".encode())
+            is_there = False
+        if is_there:
+            wheels = map(str, CACHE.glob("wheels/*.whl"))
+            command = _pip("install", "--no-deps", "--no-index", "--force-reinstall", *wheels)
+            is_there = subprocess.run(command, stdout=out, stderr=out, check=False).returncode == 0
+    if is_there:
+        _mark("-native").write_text(_native_sources())
+    else:
+        _native_failed()
+
+
+def _native_failed() -> None:
+    mark = _mark("-native")
+    mark.write_text(f"{_native_sources()} failed")
     say(
-        f"without barnabas-native, which is faster and optional: it could not be built here; {log.relative_to(ROOT)} "
-        f"says why, and without {mark.relative_to(ROOT)} it is tried again"
+        "without barnabas-native, which is faster and optional: it could not be built here; "
+        f"{(CACHE / NATIVE_LOG).relative_to(ROOT)} says why, and without {mark.relative_to(ROOT)} it is tried again"
     )
+
+
+def _pip(command: str, *options: str) -> list[str]:
+    return [str(PYTHON), "-m", "pip", command, "--disable-pip-version-check", *options]
 
 
 def _places(environment: Mapping[str, str]) -> list[str]:

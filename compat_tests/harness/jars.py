@@ -60,7 +60,7 @@ def java() -> list[str]:
 
 def javac() -> list[str]:
     """Return the words that start the compiler (JAVA_HOME's `javac`, else PATH's), as java. Raises ToolMissing."""
-    return [_jdk_program("javac"), *(f"-J{option}" for option in jvm_options())]
+    return [_jdk_program("javac"), *(f"-J{option}" for option in (*jvm_options(), *SHORT_LIVED))]
 
 
 def jvm_options() -> list[str]:

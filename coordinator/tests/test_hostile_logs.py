@@ -284,7 +284,9 @@ def test_members_without_a_common_protocol_stay_in_the_next_generation() -> None
     assert not kit.shard.groups["g"].members
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize(
+    "first", [0, 20, 40, *(pytest.param(first, marks=pytest.mark.campaign) for first in range(60, 200, 20))]
+)
 def test_groups(first: int) -> None:
     for seed in range(first, first + 20):
         run_seed(run, seed)

@@ -367,7 +367,9 @@ def run(seed: int, steps: int) -> None:
         raise AssertionError(f"seed {seed}, step {len(trace)}, after {trace[-5:]}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(10, 40))]
+)
 def test_random_behaviour(seed: int) -> None:
     run(seed, 400)
 

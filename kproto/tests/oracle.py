@@ -1,8 +1,9 @@
 """Apache Kafka's own message definitions, taken out of its jars: what our schemas are compared with.
 
-The jars come from the directories in BARNABAS_KAFKA_JARS (separated as in PATH), else Maven copies them once into
-`.cache/jars/schemas` at the project root (BARNABAS_CACHE names another directory than `.cache`). Without either
-`OracleMissing` says what to do: a test that could not compare has not passed.
+The jars come from the directories in BARNABAS_KAFKA_JARS (separated as in PATH), or from a set of jars that other
+tests have in `.cache/jars` at the project root (BARNABAS_CACHE names another directory than `.cache`), else Maven
+copies them once into `.cache/jars/schemas`. Without any `OracleMissing` says what to do: a test that could not compare
+has not passed.
 
 Definitions are expanded per version into plain rows, one per field, so that two notations can be compared without a
 word about either.
@@ -172,10 +173,12 @@ def _definition(text: str) -> Definition | None:
 
 def _jar(group: str, artifact: str, release: str) -> Path:
     name = f"{artifact}-{release}.jar"
-    for directory in filter(None, os.environ.get("BARNABAS_KAFKA_JARS", "").split(os.pathsep)):
-        if (Path(directory) / name).exists():
-            return Path(directory) / name
-    target = Path(os.environ.get("BARNABAS_CACHE") or PROJECT_ROOT / ".cache") / "jars" / "schemas"
+    sets = Path(os.environ.get("BARNABAS_CACHE") or PROJECT_ROOT / ".cache") / "jars"
+    named = [Path(directory) for directory in os.environ.get("BARNABAS_KAFKA_JARS", "").split(os.pathsep) if directory]
+    for directory in (*named, *sorted(mark.parent for mark in sets.glob("*/.complete"))):
+        if (directory / name).exists():
+            return directory / name
+    target = sets / "schemas"
     target.mkdir(parents=True, exist_ok=True)
     # Test processes may run side by side: one fetches, the others wait.
     with (target / ".lock").open("w") as lock:

@@ -48,6 +48,28 @@ def test_no_line_of_it_is_unsafe() -> None:
 # ---- run.py
 
 
+class Build:
+    """A process that pip is: it ends when somebody waits for it, or kills it."""
+
+    def __init__(self, status: int | Exception) -> None:
+        self.status = status
+        self.ended = ""
+
+    def wait(self, _timeout_s: float = 0) -> int:
+        if self.ended:
+            return 0
+        if isinstance(self.status, Exception):
+            raise self.status
+        self.ended = "by itself"
+        return self.status
+
+    def poll(self) -> int | None:
+        return 0 if self.ended else None
+
+    def kill(self) -> None:
+        self.ended = "killed"
+
+
 class Machine:
     """A checkout, an environment and programs that run.py finds; `said` and `built` are what it said and did."""
 
@@ -62,30 +84,55 @@ class Machine:
         self.source.parent.mkdir(parents=True)
         self.source.write_text("// 1")
         (tmp_path / ".venv").mkdir()
-        places = {"ROOT": ".", "VENV": ".venv", "NATIVE": "kproto/native", "CACHE": ".cache"}
+        (tmp_path / ".venv" / "python").write_text("")
+        places = {"ROOT": ".", "VENV": ".venv", "PYTHON": ".venv/python", "NATIVE": "kproto/native", "CACHE": ".cache"}
         for name, place in places.items():
             monkeypatch.setattr(self.script, name, tmp_path / place)
         monkeypatch.setattr(self.script, "say", lambda text: self.said.append(text))
-        monkeypatch.setattr(subprocess, "run", self._build)
+        monkeypatch.setattr(subprocess, "Popen", self._build)
+        monkeypatch.setattr(subprocess, "run", self._install_wheel)
+        monkeypatch.setattr(self.script, "install", self._install)
         monkeypatch.setenv("HOME", str(tmp_path))
         self.said: list[str] = []
         self.built: list[dict[str, str]] = []
         self.status: int | Exception = 0
+        self.fails = ""
+        self.build: Build | None = None
+        self.installed: list[str] = []
 
     def has_cargo(self) -> None:
         self.path.mkdir()
         (self.path / "cargo").write_text("#!/bin/sh\n")
         (self.path / "cargo").chmod(0o755)
 
-    def _build(self, command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+    def _build(self, command: list[str], *, env: dict[str, str], **_: Any) -> Build:
         assert command[-1].endswith("kproto/native")
         self.built.append(env)
-        if isinstance(self.status, Exception):
+        if isinstance(self.status, OSError):
             raise self.status
-        return SimpleNamespace(returncode=self.status)
+        wheels = Path(command[command.index("--wheel-dir") + 1])
+        wheels.mkdir(parents=True)
+        (wheels / "native.whl").write_bytes(b"")
+        self.build = Build(self.status)
+        return self.build
+
+    def _install(self, *_: str) -> None:
+        """The rest, while the build goes on."""
+        assert self.build is None or not self.build.ended
+        self.installed.append("the rest")
+        if self.fails == "the rest":
+            raise subprocess.CalledProcessError(1, "pip")
+
+    def _install_wheel(self, command: list[str], **_: Any) -> Any:
+        assert self.build is not None
+        assert self.build.ended == "by itself"
+        assert command[-1].endswith("native.whl")
+        self.installed.append("native")
+        return SimpleNamespace(returncode=1 if self.fails == "native" else 0)
 
     def install(self, **more: str) -> None:
-        self.script.install_native({"PATH": str(self.path), **more})
+        self.build, self.installed = None, []
+        self.script.prepare({"PATH": str(self.path), **more}, "[x]")
 
 
 @pytest.fixture
@@ -100,11 +147,13 @@ def test_it_is_built_once_for_each_state_of_its_sources(machine: Machine, tmp_pa
     (environment,) = machine.built
     assert environment["CARGO_TARGET_DIR"] == str(tmp_path / ".cache" / "native")
     assert environment["PATH"].startswith(f"{machine.path}:")
+    assert machine.installed == ["the rest"]
     (line,) = machine.said
     assert line.startswith("building barnabas-native")
     machine.source.write_text("// 2")
     machine.install()
     assert len(machine.built) == 2
+    assert machine.installed == ["the rest", "native"]
 
 
 def test_a_cargo_that_is_not_on_the_path(machine: Machine, tmp_path: Path) -> None:
@@ -141,11 +190,32 @@ def test_what_cannot_be_built_stops_nothing(machine: Machine, status: int | Exce
     why = "without barnabas-native, which is faster and optional: it could not be built here; .cache/native-build.log "
     why += "says why, and without .venv/.installed-native it is tried again"
     assert machine.said[1:] == [why, why]
+    assert machine.installed == ["the rest"]
     machine.source.write_text("// mended")
     machine.status = 0
     machine.install()
     machine.install()
     assert len(machine.built) == 2
+
+
+def test_a_wheel_that_cannot_be_installed_stops_nothing(machine: Machine) -> None:
+    machine.has_cargo()
+    machine.fails = "native"
+    machine.install()
+    assert machine.installed == ["the rest", "native"]
+    assert "it could not be built here" in machine.said[1]
+
+
+def test_the_build_ends_with_what_it_is_for(machine: Machine) -> None:
+    machine.has_cargo()
+    machine.fails = "the rest"
+    with pytest.raises(subprocess.CalledProcessError):
+        machine.install()
+    assert machine.build is not None
+    assert machine.build.ended == "killed"
+    machine.fails = ""
+    machine.install()
+    assert machine.installed == ["the rest", "native"]
 
 
 def test_it_is_not_built_when_it_is_turned_off(machine: Machine) -> None:

@@ -188,7 +188,7 @@ async def test_errors_by_api() -> None:
 
 async def test_a_client_that_does_not_read(timed: bool) -> None:
     """Its answers are being sent until its socket has taken them."""
-    async with measured_broker(socket_send_buffer_bytes="4096") as broker, dialled(broker) as client:
+    async with measured_broker(socket_send_buffer_bytes="65536") as broker, dialled(broker) as client:
         await topic(broker)
         meter = broker.parts.reactor.meter
         assert isinstance(meter, Meter)

@@ -42,10 +42,12 @@ def simulated(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.campaign
 def test_a_few_seeds() -> None:
     assert "all well" in simulated("--seeds", "7-8")
 
 
+@pytest.mark.campaign
 def test_one_broker() -> None:
     assert "all well" in simulated("--seeds", "1-2", "--brokers", "1")
 
