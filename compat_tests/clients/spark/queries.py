@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -12,6 +13,11 @@ from pyspark.sql.streaming import StreamingQuery
 from compat_tests.clients.spark.topics import Row, order
 
 QUERY_TIMEOUT_S = 240
+OFFSET_FETCHING = pytest.mark.parametrize(
+    "deprecated_offset_fetching",
+    [pytest.param(False, id="admin"), pytest.param(True, id="consumer", marks=pytest.mark.campaign)],
+)
+"""Both ways the connector's driver asks for offsets: the admin client (its default) and, deprecated, a consumer."""
 
 
 def source(spark: SparkSession, bootstrap: str, *, stream: bool = False, **options: Any) -> DataFrame:

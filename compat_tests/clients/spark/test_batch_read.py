@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from compat_tests.clients.spark.queries import rows, source
+from compat_tests.clients.spark.queries import OFFSET_FETCHING, rows, source
 from compat_tests.clients.spark.topics import (
     BASE_TIME_MS,
     CODECS,
@@ -38,8 +38,6 @@ def case(title: str) -> pytest.MarkDecorator:
 
 # What the JVM raises comes as one or the other: not every exception of the connector is one that PySpark translates.
 FAILURES = (PySparkException, Py4JJavaError)
-# Both ways the connector's driver asks for offsets: the admin client (its default) and, deprecated, a consumer.
-OFFSET_FETCHING = pytest.mark.parametrize("deprecated_offset_fetching", [False, True], ids=["admin", "consumer"])
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from compat_tests.clients.spark.queries import Store, batch_sizes, rows, source
+from compat_tests.clients.spark.queries import OFFSET_FETCHING, Store, batch_sizes, rows, source
 from compat_tests.clients.spark.topics import BASE_TIME_MS, CREATE_TIME, Message, Row, Topics, numbered, order, wait_for
 from compat_tests.harness.brokers import Broker
 
@@ -152,7 +152,7 @@ def ends_of(story: Story) -> dict[int, int]:
 
 
 @case("a batch shows what is committed, and nothing else")
-@pytest.mark.parametrize("deprecated_offset_fetching", [False, True], ids=["admin", "consumer"])
+@OFFSET_FETCHING
 def test_batch(spark: SparkSession, bootstrap: str, story: Story, deprecated_offset_fetching: bool) -> None:
     key = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
     spark.conf.set(key, str(deprecated_offset_fetching).lower())

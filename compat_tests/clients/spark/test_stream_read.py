@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from compat_tests.clients.spark.queries import Store, batch_sizes, finish, rows, source
+from compat_tests.clients.spark.queries import OFFSET_FETCHING, Store, batch_sizes, finish, rows, source
 from compat_tests.clients.spark.topics import BASE_TIME_MS, CODECS, Topics, doubled, numbered, order, wait_for
 
 pytestmark = [
@@ -33,7 +33,7 @@ def earliest(spark: SparkSession, topics: Topics, **options: object) -> DataFram
 
 
 @case("stop and restart from the checkpoint")
-@pytest.mark.parametrize("deprecated_offset_fetching", [False, True], ids=["admin", "consumer"])
+@OFFSET_FETCHING
 def test_restart_from_checkpoint(
     spark: SparkSession, topics: Topics, store: Store, deprecated_offset_fetching: bool
 ) -> None:

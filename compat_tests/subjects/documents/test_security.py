@@ -16,7 +16,7 @@ from compat_tests.harness.checks import wait_until
 from compat_tests.harness.tokens import TokenIssuer
 from compat_tests.subjects.documents.stranger import Running, Stranger, texts
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1200)]
 PAGE = "docs/security.md"
 BEGINNING = "From nothing to TLS, SCRAM and access control"
 

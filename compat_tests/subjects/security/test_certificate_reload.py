@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+import pytest
+
 from compat_tests.harness.secured import Secured
 from compat_tests.subjects.security.clients.choice import LIBRARIES, with_each
 from compat_tests.subjects.security.clients.client import BROKERS_CERTIFICATE, Client
@@ -17,6 +19,7 @@ AREA = "TLS"
 LISTENER = "RENEWED"
 
 
+@pytest.mark.campaign
 @with_each(AREA, "the broker's certificate is replaced", LIBRARIES)
 def test_another_certificate(secured: Secured, topic: str, unique: Callable[..., str], client: Client) -> None:
     secured.renew(LISTENER, other=False)

@@ -155,6 +155,7 @@ def test_throttled_delivery(kind: str, client: ConfluentClient, make: Make, uniq
     assert sizes == [16, 16, 16, 8, 1]
 
 
+@pytest.mark.campaign
 @case("a lock that runs out: another member gets the record, and who comes late is told so")
 def test_lock_expires(
     kind: str, client: ConfluentClient, make: Make, unique: Names, share_group: Groups, restartable: Restartable
@@ -176,6 +177,7 @@ def test_lock_expires(
     gets_nothing(first)
 
 
+@pytest.mark.campaign
 @case("a lock that is renewed outlasts its time", JAVA)
 def test_renewed(kind: str, client: ConfluentClient, make: Make, unique: Names, share_group: Groups) -> None:
     def outlasts() -> bool:
