@@ -1,7 +1,7 @@
 """Set up a checkout and use it, with nothing but Python 3.11+ on the machine:
 
     python3 run.py serve [ARGUMENTS]    start the broker (arguments of `barnabas serve`)
-    python3 run.py test                 lint, types, the fast tests, stock clients against one broker: 15 to 20 minutes
+    python3 run.py test                 lint, types, the fast tests, stock clients against one broker: about 15 minutes
     python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 35 to 55 minutes
     python3 run.py test ARGUMENTS       pytest with these
     python3 run.py install              make the environment that the tests want, and nothing else
