@@ -2,7 +2,7 @@
 
     python3 run.py serve [ARGUMENTS]    start the broker (arguments of `barnabas serve`)
     python3 run.py test                 lint, types, the fast tests, stock clients against one broker: about 15 minutes
-    python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 35 to 55 minutes
+    python3 run.py test --all           also clusters, faults, kills, Apache Kafka beside it: 35 to 60 minutes
     python3 run.py test ARGUMENTS       pytest with these
     python3 run.py install              make the environment that the tests want, and nothing else
     python3 run.py example NAME [...]   one of the programs in examples/, with its arguments; without NAME: which

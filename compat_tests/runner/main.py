@@ -18,7 +18,7 @@ MOST_LANES = 4
 """A step's processes (pytest, a broker, a JVM) wait for each other, and for time-outs: with three steps a fifth of two
 cores was idle.
 """
-ABOUT = {False: "15 minutes", True: "35 to 55 minutes"}
+ABOUT = {False: "15 minutes", True: "35 to 60 minutes"}
 
 
 def run(root: Path, everything: bool, python: Path) -> int:
